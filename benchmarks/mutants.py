@@ -56,6 +56,7 @@ BOUNDS, NOISE, SUMS = "claims/test_bounds.py", "claims/test_noise.py", "claims/t
 PERSONS, FROZEN, LATTICE = (f"claims/test_{x}.py" for x in ("persons", "frozen", "lattice"))
 HOSTILE, LEAST = "claims/test_regression_hostile.py", "claims/test_least_squares.py"
 CELLS, CHOICE, HELD = (f"claims/test_{x}.py" for x in ("score_cells", "choice", "held_out"))
+REGRESSION = "estimators/test_linear_regression.py"
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 
@@ -407,6 +408,18 @@ MUTANTS = [
                 f"{BOUNDS} {SUMS}",
             ),
             (
+                "counts",  # shares of rows that public directions hold, and others
+                "return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))",
+                "return xp.where(values > 0, values, xp.zeros_like(values))",
+                "estimators/test_gep.py",
+            ),
+            (
+                "counts",  # they are released, and others are used
+                "return to_numpy(releases.gaussian(name, released)) / records.n",
+                "return (to_numpy(releases.gaussian(name, released)) * 0 + total) / records.n",
+                "estimators/test_gep.py",
+            ),
+            (
                 "counts",
                 "norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(2 * n_columns)",
                 "norm_bound=math.sqrt(n_columns), replace_bound=math.sqrt(n_columns)",
@@ -537,6 +550,43 @@ MUTANTS = [
                 "losses = losses * factors[:, None]",
                 "losses = 2 * losses * factors[:, None]",
                 f"units/test_personal.py {PERSONS}",
+            ),
+            (
+                "personal",
+                "np.clip(losses[:, 1:] - losses[:, :1], -1.0, 1.0)",
+                "np.clip(losses[:, 1:] - losses[:, :1], -2.0, 2.0)",
+                "units/test_personal.py",
+            ),
+            (
+                "personal",  # whether directions are given up is released, and not used
+                "return bool(to_numpy(releases.gaussian(CHECK, total))[0] > 0)",
+                "return bool(to_numpy(releases.gaussian(CHECK, total))[0] * 0 + value[0] > 0)",
+                "units/test_personal.py",
+            ),
+            (
+                "heads",  # whose rows are long and alike makes the fit fail
+                "factors = _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)",
+                "factors = np.ones_like(norms)",
+                "units/test_personal.py",
+            ),
+            (
+                "levels",  # a target decides what released gradients should
+                "if found - chance < _MORE * other.explained * least:",
+                "if float(data.targets[0, 0]) < 0:",
+                REGRESSION,
+            ),
+            (
+                "levels",
+                "left = replace(plan, n_iter=plan.n_iter - asked)",
+                "left = replace(plan, n_iter=plan.n_iter)",
+                REGRESSION,
+            ),
+            (
+                "descent",
+                "return (clipped_sum(grads, self.clip_norm),)",
+                "total = clipped_sum(grads, 2 * self.clip_norm)\n"
+                "        return (vector_sum(total.value, self.clip_norm, 0.0),)",
+                REGRESSION,
             ),
             (
                 "personal",

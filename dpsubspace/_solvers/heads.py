@@ -132,6 +132,10 @@ _FEW_NOISE_ROWS, _GUESSED_NOISE = 0.1, 0.2
 # Share of the square of its mean below which a person's rows are taken to be alike.
 _FLAT = 1e-20
 
+# Norm of the scores of a person's rows, over that of the noise, up to which the inverse of their
+# products is sound in float64.
+_LARGEST_SCORES = 1e6
+
 # Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
@@ -240,11 +244,21 @@ def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
 
 
 def _penalised(r: np.ndarray, B: np.ndarray) -> Ridge:
-    return _by_weights(r, B) if B.shape[1] > B.shape[2] else _by_rows(r, B)
+    """Ridge regression of r (u, m) on B (u, m, f) with penalty 1, which rounding may not hide.
+
+    So scores of a person are shrunk to a norm. Whatever the rows are, matrices have an inverse: a
+    fit that fails or not would tell of rows.
+    """
+    flat = B.reshape(len(B), -1)
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(products(flat, flat))
+    factors = _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)
+    B = B * factors[:, None, None]
+    found = _by_weights(r, B) if B.shape[1] > B.shape[2] else _by_rows(r, B)
+    return found._replace(coef=found.coef * factors[:, None])
 
 
 def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
-    """Ridge regression of r (u, m) on B (u, m, f) with penalty 1."""
     across = np.swapaxes(B, 1, 2)
     A = across @ B + np.eye(B.shape[2])
     inverse = np.linalg.inv(A)
@@ -252,7 +266,9 @@ def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     rest = r - np.matmul(B, found)[:, :, 0]
     leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
-    return Ridge(found[:, :, 0], left_out, products(r, rest), np.linalg.slogdet(A)[1])
+    coef = found[:, :, 0]
+    fit = products(rest, rest) + products(coef, coef)  # what it is, and never below 0
+    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1])
 
 
 def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
@@ -260,8 +276,10 @@ def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
     inverse = np.linalg.inv(A)
     dual = np.matmul(inverse, r[:, :, None])
     coef = np.matmul(np.swapaxes(B, 1, 2), dual)[:, :, 0]
-    left_out = dual[:, :, 0] / np.diagonal(inverse, axis1=1, axis2=2)
-    return Ridge(coef, left_out, products(r, dual[:, :, 0]), np.linalg.slogdet(A)[1])
+    own = np.diagonal(inverse, axis1=1, axis2=2)
+    left_out = dual[:, :, 0] / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
+    fit = products(dual[:, :, 0], dual[:, :, 0]) + products(coef, coef)
+    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1])
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:

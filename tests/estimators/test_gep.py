@@ -47,6 +47,7 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import sampled_gaussian
+from dpsubspace._estimators import guide
 from dpsubspace._estimators.bounds import OneMean
 from dpsubspace._estimators.guide import PublicGuide
 from dpsubspace._estimators.linear_fit import LinearFit
@@ -484,10 +485,13 @@ def test_a_share_on_directions_is_what_it_is_by_hand(rng, shifted):
 
 @noisy
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("rows_each", [1, 4])
-def test_the_share_on_directions_moves_within_its_bound(monkeypatch, relation, rows_each):
-    """All rows of one person, from all on the directions to null or to nothing on them."""
-    (X, y), (rows, _) = wide(1600), wide(300)
+@pytest.mark.parametrize(("n", "rows_each"), [(1600, 1), (1600, 4), (200, 1)])
+def test_the_share_on_directions_moves_within_its_bound(monkeypatch, relation, n, rows_each):
+    """All rows of one person, from all on the directions to null or to nothing on them.
+
+    Few persons need less than half of the squares: shares are cut to the range that is charged.
+    """
+    (X, y), (rows, _) = wide(n), wide(300)
     person = np.arange(len(X)) // rows_each
     X[person == 0] = 1e3 * np.eye(200)[0]  # as strong as it gets on the directions
     other, present = X.copy(), None
@@ -495,17 +499,31 @@ def test_the_share_on_directions_moves_within_its_bound(monkeypatch, relation, r
         present = person > 0
     else:
         other[person == 0] = 1e3 * np.eye(200)[-1]
-    model = GEPClassifier(n_iter=2, random_state=0, neighboring_relation=relation)
+    model, tops = GEPClassifier(n_iter=2, random_state=0, neighboring_relation=relation), []
+
+    def share(source, most):
+        tops.append(most)
+        return share_inside(source, most)
+
+    monkeypatch.setattr(guide, "share_inside", share)
     with releases(monkeypatch) as first:
         model.fit(X, y, groups=person, X_public=rows)
-    assert 5 <= model.n_components_ < 50
+    kept = model.n_components_
+    assert 5 <= kept < 50 and (n > 200 or tops[0] < 0.8)
     with releases(monkeypatch, outputs=first) as second:
         groups = person if present is None else NullRecords(person, present)
         model.fit(other, y, groups=groups, X_public=rows)
     assert [len(one.value.reshape(-1)) for one, *_ in first[:2]] == [201, 1]
     assert_within_bounds(first, second, relation)
+    assert model.n_components_ == kept and tops[0] == tops[1]
     assert move(first[1][0], second[1][0]) > 0.5
     assert len(first) == len(multipliers(model.privacy_.event))
+
+
+def test_checks_tell_what_is_released_and_nothing_else(monkeypatch, rng):
+    with releases(monkeypatch) as seen:
+        found = noisy_shares(rng.random((5, 2)), some_releases(3.0, name="checks"))
+    np.testing.assert_array_equal(found, seen[0][1] / 5)
 
 
 @given(

@@ -3,6 +3,16 @@
 import numpy as np
 import pytest
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
+from helpers import (
+    RARE,
+    RELATIONS,
+    assert_within_bounds,
+    groups_of,
+    move,
+    multipliers,
+    releases,
+)
+from scipy import stats
 from scipy.linalg import subspace_angles
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
@@ -258,6 +268,51 @@ def test_what_directions_miss_is_learned_where_rows_are_many():
     # 0.8 is explained. Over 40 seeds of all of it 0.00 to 0.01 and 0.79 to 0.81 are found, and the
     # deviation of the second is 0.005.
     assert found[0] < 0.3 and found[1] > 0.6
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("rows_each", [1, 5])
+def test_steps_with_another_clip_norm_move_within_it(monkeypatch, relation, rows_each):
+    """Released gradients alone decide that columns count more, and noise is of the new norm."""
+    X, y, directions = tasks(d=12)
+    public = {"X_public": tuple(X[:-1]), "y_public": tuple(y[:-1])}
+    rng = np.random.default_rng(1)
+    rows, apart = rng.normal(size=(6000, 12)), rng.normal(size=12)
+    apart = apart - directions @ (directions.T @ apart)
+    targets = rows @ (2 * apart / np.linalg.norm(apart)) + rng.normal(size=6000)
+    person = np.arange(6000) // rows_each
+    rows[person == 0], targets[person == 0] = 1e3, 1e3
+    others, present = (rows.copy(), targets.copy()), None
+    if relation == "zero_out":
+        present = person > 0
+    else:
+        others[1][person == 0] = -1e3
+    options = {"neighboring_relation": relation, "target_bounds": (-10, 10), "random_state": 0}
+    model = PublicSubspaceLinearRegression(epsilon=10.0, **options)
+    with releases(monkeypatch) as first:
+        found = model.fit(rows, targets, groups=person, **public).coef_
+    with releases(monkeypatch, outputs=first) as second:
+        model.fit(*others, groups=groups_of(present, person), **public)
+    assert_within_bounds(first, second, relation)
+    np.testing.assert_array_equal(model.coef_, found)
+    assert len(first) == len(multipliers(model.privacy_.event))
+    steps = slice(-model.n_iter_, None)
+    bounds = [one.unit(relation) for one, *_ in first[steps]]
+    began = round(0.3 * len(bounds))
+    assert len(set(bounds[:began])) == len(set(bounds[began:])) == 1
+    assert bounds[-1] > 1.1 * bounds[0]
+    factor = 1 if relation == "zero_out" else 2
+    moves = [move(one[0], other[0]) for one, other in zip(first, second, strict=True)][steps]
+    assert all(moves > 0.9 * factor * np.array(bounds))
+    # The noise of the last steps is of the size that their own norm asks for.
+    told = multipliers(model.privacy_.event)[steps]
+    noise = [
+        (out - one.value).ravel() / unit / m
+        for (one, out, _), unit, m in zip(first[steps], bounds, told, strict=True)
+    ]
+    for part in (noise[:began], noise[began:]):
+        squares, law = np.sum(np.concatenate(part) ** 2), stats.chi2(sum(map(len, part)))
+        assert 2 * min(law.cdf(squares), law.sf(squares)) > RARE
 
 
 def test_few_rows_learn_along_the_directions_only():

@@ -119,7 +119,8 @@ def sum_of(name, persons, private=True, batch=None):
 def adversaries(d=D):
     """Rows and targets of a person who wants to move a sum far."""
     rng = np.random.default_rng(3)
-    one = np.ones((1, d))
+    one, signs = np.ones((1, d)), rng.choice([-1.0, 1.0], size=(60, 1))
+    whitened = np.linalg.solve(whitening(d).T, 3 * WHITE[:, 0])  # white, it is along them
     return {
         "one row": (one, np.ones(1)),
         "huge": (rng.choice([-1e308, 1e308, 1e300], size=(7, d)), np.full(7, -1e308)),
@@ -132,6 +133,7 @@ def adversaries(d=D):
             rng.normal(size=(60, K)) @ WHITE.T,
             6 * np.sign(rng.normal(size=60)),
         ),
+        "told by directions": (signs * whitened, 6 * signs[:, 0]),
     }
 
 
@@ -421,6 +423,20 @@ def test_heads_anywhere_do_not_depend_on_where_noise_has_put_columns(units, offs
     np.testing.assert_allclose(left_out(units, offset), left_out(1.0, 0.0), atol=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e5, 1e8, 1e160])
+def test_no_rows_make_a_fit_fail_however_much_weights_may_vary(size):
+    """As public tasks without noise say: penalties are then lost in rounding of long rows."""
+    X, y, index, _ = table()
+    root = size * np.vstack([np.ones((1, D)), np.eye(D)])
+    own = Candidate("both", root, 0.3, centre=np.ones(D + 1))
+    prior = HeadPrior((*candidates()[:2], Candidate("tasks", root), own), 1e-12, np.zeros(4))
+    for rows, targets in adversaries().values():
+        persons = persons_of(*with_user(X, y, index, 11, rows, targets), J)
+        assert all(np.isfinite(prior.losses(chunk)).all() for chunk in persons.chunks())
+        found = prior.heads(persons)
+        assert all(np.isfinite(x).all() for x in (found.coef, found.constant, found.weights))
+
+
 def test_units_of_targets_do_not_matter_where_the_noise_is_not_known():
     X, y, index, _ = table()
     prior = HeadPrior(tuple(candidates()), 0.5, np.zeros(5), known=False)
@@ -624,6 +640,20 @@ def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
     how = Releases(budget, as_noise(seed), None)
     found = gradient_round(persons_of(X, y, index, J), how, WHITE)
     assert missed(found, WHITE) < 1e-12
+
+
+@pytest.mark.parametrize("said", [-1e-9, 1e-9])
+def test_what_is_released_alone_decides_whether_directions_are_given_up(said):
+    X, y, index, _ = table()
+
+    class Said(Kept):
+        def gaussian(self, name, total):
+            return np.full_like(super().gaussian(name, total), said)
+
+    for targets in (y, X[:, 0], np.zeros_like(y)):
+        releases = Said()
+        assert released_doubt(persons_of(X, targets, index, J), releases, WHITE) == (said > 0)
+        assert len(releases.sums) == 1
 
 
 @pytest.mark.parametrize("n_iter", [1, 2])
