@@ -112,9 +112,8 @@ class GEPClassifier(LinearClassifier):
         all steps. Else it keeps every direction that is stronger than the noise, and at least as
         many as hold 60 % of the sum of squares of the public rows. It takes the whole space where
         all stand out, or where a released number tells that private rows have too little on the
-        directions. Leave it at "auto" with a
-        :class:`GradientDirections`, which has a number of its own. Without public rows it has no
-        effect.
+        directions. Leave it at "auto" with a :class:`GradientDirections`, which has a number of its
+        own. Without public rows it has no effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the
@@ -175,16 +174,16 @@ class GEPClassifier(LinearClassifier):
     -----
     What is released first is the noisy sum of the mapped rows, as by :class:`DPSGDFClassifier`,
     with a twentieth of the budget, or a tenth without public rows (of mu^2: see "Shares of a
-    budget" in ``docs/privacy.md``). It is combined with
-    the mean of the public rows, each weighted by what it is worth. With another twentieth, noisy
-    checks are released: up to two means of numbers in [0, 1], which together a row changes as sums
-    by at most sqrt(2) in L2 norm. One is the share of a row's square that is on the directions,
-    cut off at twice what makes them of use, which is a public number. It is asked
-    where ``n_components="auto"`` with directions of features. The other is whether the fit to the
-    public rows is right about the row, and is asked where ``init="auto"`` and `y_public` is given.
-    That fit is used where it is right more often than half-way from chance to what it gets right
-    of held-out public rows. Neither is asked where the parameter is given, and nothing is spent on
-    checks where both are.
+    budget" in ``docs/privacy.md``). It is combined with the mean of the public rows, each weighted
+    by what it is worth. With another twentieth, noisy checks are released: up to two means of
+    numbers in [0, 1], which together a row changes as sums by at most sqrt(2) in L2 norm. One is
+    the share of a row's square that is on the directions, cut off at twice what makes them of use,
+    which is a public number. It is asked where ``n_components="auto"`` with directions of features.
+    The other is whether the fit to the public rows is right about the row, and is asked where
+    ``init="auto"`` and `y_public` is given. Without noise, that fit is used where it is right more
+    often than half-way from chance to what it gets right of held-out public rows. The more noise
+    there is, the further below that the answer has to be before the fit is given up. Neither is
+    asked where the parameter is given, and nothing is spent on checks where both are.
 
     Then the noisy sum of clipped embeddings of every step is released, an embedding being what a
     gradient has on the directions. One row changes it by at most C (``"zero_out"``) or 2C
@@ -397,9 +396,8 @@ class GEPRegressor(LinearRegressor):
         all steps. Else it keeps every direction that is stronger than the noise, and at least as
         many as hold 60 % of the sum of squares of the public rows. It takes the whole space where
         all stand out, or where a released number tells that private rows have too little on the
-        directions. Leave it at "auto" with a
-        :class:`GradientDirections`, which has a number of its own. Without public rows it has no
-        effect.
+        directions. Leave it at "auto" with a :class:`GradientDirections`, which has a number of its
+        own. Without public rows it has no effect.
     directions : {"auto", "features"} or GradientDirections, default="auto"
         Along which directions the noise is concentrated. "features" takes the principal directions
         of the public rows, for linear models; they need no labels and stay the same during the

@@ -43,7 +43,7 @@ from dpsubspace._rows.public import PublicRows
 from dpsubspace._rows.records import RowMap
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, MirrorStep, Problem, Step
-from dpsubspace._statistics.counts import noisy_shares
+from dpsubspace._statistics.counts import noise_of_shares, noisy_shares
 from dpsubspace.exceptions import PublicDataWarning, warn
 
 # Directions of gradients ------------------------------------------------------------------------
@@ -395,8 +395,8 @@ class PublicGuide:
         if needed is not None and "held" in shares and shares["held"] < needed:
             directions = None
         if labelled is not None and "right" in shares:
-            # Entries of one release have the same noise.
-            noise = releases.budget.scales["checks"] * math.sqrt(len(shares)) / features.n_samples
+            scale = releases.budget.scales["checks"]
+            noise = noise_of_shares(scale, len(shares), features.n_samples)
             if not self._trusts(labelled, shares["right"], noise):
                 start = linear.start
         if self.anchors is not None:
@@ -436,8 +436,10 @@ class PublicGuide:
         if self.n_components != "auto":
             return principal.first(int(self.n_components)), None
         few = principal.first(sizes.n_directions)
-        if len(few.energies) and few.energies.sum() >= sizes.needed(few) * principal.total:
-            return few, sizes.needed(few)
+        if len(few.energies):
+            needed = sizes.needed(few)
+            if few.energies.sum() >= needed * principal.total:
+                return few, needed
         kept = principal.first(_auto.n_worth(principal.energies, clear))
         if principal.outside > clear or kept.are_all:
             return None, None

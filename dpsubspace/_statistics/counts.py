@@ -259,6 +259,11 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     return to_numpy(releases.gaussian(name, released)) / records.n
 
 
+def noise_of_shares(noise_multiplier: float, k: int, n_records: int) -> float:
+    """Standard deviation of each of the k means that :func:`noisy_shares` releases."""
+    return noise_multiplier * math.sqrt(k) / n_records
+
+
 def _in_unit(values: Array) -> Array:
     xp = namespace(values)
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
