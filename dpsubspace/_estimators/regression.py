@@ -47,6 +47,7 @@ from dpsubspace._rows.public import Data, PublicRows
 from dpsubspace._rows.remote import RemoteRows, where_rows_are
 from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
+from dpsubspace._solvers.levels import descent_by_level
 from dpsubspace._solvers.regression import Regression, exact_solution
 from dpsubspace._statistics.shapes import Standard
 from dpsubspace._tables.encoding import Encoding
@@ -218,10 +219,12 @@ class RegressionFit(Plan):
     ) -> FittedRegression:
         prepared = self.standardised(ready, releases)
         problem, affine, targets = prepared.problem, prepared.affine, prepared.targets
-        if releases.budget.private:
-            solution = SOLVERS[self.solver](problem, releases, after_step)
-        else:
+        if not releases.budget.private:
             solution = exact_solution(problem, releases)
+        elif problem.levels and self.solver == "descent":
+            solution = descent_by_level(problem, releases, after_step)
+        else:
+            solution = SOLVERS[self.solver](problem, releases, after_step)
         weights, constant = solution.weights * targets.scale, targets.location
         if self.constant:
             weights, constant = weights[:-1], constant + weights[-1]

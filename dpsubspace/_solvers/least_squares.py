@@ -20,13 +20,13 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._solvers.descent import STEPS, FlatStep, TrainingPlan, noise_of_mean, train
-from dpsubspace._solvers.levels import Descent
 from dpsubspace._solvers.regression import (
     MOMENT,
     Moments,
     Regression,
     Solution,
     Solver,
+    WhitenedDescent,
     james_stein,
     released_whitening,
 )
@@ -328,7 +328,7 @@ def _plan(noise: float, p: float) -> TrainingPlan:
 # All solvers ------------------------------------------------------------------------------------
 
 SOLVERS: Mapping[str, Solver] = {
-    "descent": Descent(),
+    "descent": WhitenedDescent(),
     "moments": Moments(),
     "adassp": AdaSSP(),
     "ambssgd": OnePass(),

@@ -8,13 +8,12 @@ drawn towards zero by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from dpsubspace import _auto
-from dpsubspace._accounting.budget import Part
 from dpsubspace._release.releases import Releases
 from dpsubspace._solvers.descent import STEPS, TrainingPlan
 from dpsubspace._solvers.regression import (
@@ -22,7 +21,6 @@ from dpsubspace._solvers.regression import (
     Regression,
     Solution,
     Steps,
-    WhitenedDescent,
     Whitening,
     curvature_left,
     moment_of_rows,
@@ -45,49 +43,40 @@ _DOUBT = 1.5
 _LITTLE, _LEFT = 1e-4, 0.05
 
 
-@dataclass(frozen=True)
-class Descent:
-    """Descent in white coordinates, with the levels of entries that a problem has."""
+def descent_by_level(
+    data: Regression, releases: Releases, after_step: Callable[[], bool]
+) -> Solution:
+    """Release what :class:`~dpsubspace._solvers.regression.WhitenedDescent` does.
 
-    def parts(self, reach: float) -> Mapping[str, Part]:
-        return WhitenedDescent().parts(reach)
-
-    def __call__(
-        self, data: Regression, releases: Releases, after_step: Callable[[], bool]
-    ) -> Solution:
-        """Release what :class:`~dpsubspace._solvers.regression.WhitenedDescent` does.
-
-        Privacy: the same mechanisms, as often. Where the first gradients tell that the rest
-        explains more than expected, the other steps have another W and another clip norm, which
-        follow from what was released by then: steps compose adaptively, and each gradient is
-        shrunk to the norm that its step has.
-        """
-        if not data.levels:
-            return WhitenedDescent()(data, releases, after_step)
-        rows = data.rows.materialised()
-        moment, noise = moment_of_rows(rows, data, releases)
-        white = whitening(moment, noise, data.importance)
-        plan = plan_of_steps(data, white, releases)
-        asked = min(max(_FEWEST, round(_ASKED * plan.n_iter)), plan.n_iter - 1)
-        part = replace(plan, n_iter=asked, average=False)
-        begun = white_steps(part, data, rows, white, releases, after_step)
-        if begun.ended:
-            return _shrunk(begun, data, white, releases, asked)
-        left = replace(plan, n_iter=plan.n_iter - asked)
-        told = _told(begun, data, releases, 1 - asked / plan.n_iter)
-        if told is None:
-            rest = white_steps(
-                replace(left, average=False), data, rows, white, releases, after_step, begun.found
-            )
-            return _shrunk(_joined(plan, begun, rest), data, white, releases, plan.n_iter)
-        data, factor = told
-        scale = np.ones(data.rows.width)
-        scale[_entries(data)[1]] = factor
-        white = whitening(moment * np.outer(scale, scale), noise, data.importance, scale**2)
-        white = replace(white, weights=scale[:, None] * white.weights)
-        left = replace(left, learning_rate=min(left.learning_rate, 2 / white.hidden))
-        steps = white_steps(left, data, rows, white, releases, after_step)
-        return _shrunk(steps, data, white, releases, plan.n_iter)
+    Privacy: the same mechanisms, as often. Where the first gradients tell that the rest explains
+    more than expected, the other steps have another W and another clip norm, which follow from what
+    was released by then: steps compose adaptively, and each gradient is shrunk to the norm that its
+    step has.
+    """
+    rows = data.rows.materialised()
+    moment, noise = moment_of_rows(rows, data, releases)
+    white = whitening(moment, noise, data.importance)
+    plan = plan_of_steps(data, white, releases)
+    asked = min(max(_FEWEST, round(_ASKED * plan.n_iter)), plan.n_iter - 1)
+    part = replace(plan, n_iter=asked, average=False)
+    begun = white_steps(part, data, rows, white, releases, after_step)
+    if begun.ended:
+        return _shrunk(begun, data, white, releases, asked)
+    left = replace(plan, n_iter=plan.n_iter - asked)
+    told = _told(begun, data, releases, 1 - asked / plan.n_iter)
+    if told is None:
+        rest = white_steps(
+            replace(left, average=False), data, rows, white, releases, after_step, begun.found
+        )
+        return _shrunk(_joined(plan, begun, rest), data, white, releases, plan.n_iter)
+    data, factor = told
+    scale = np.ones(data.rows.width)
+    scale[_entries(data)[1]] = factor
+    white = whitening(moment * np.outer(scale, scale), noise, data.importance, scale**2)
+    white = replace(white, weights=scale[:, None] * white.weights)
+    left = replace(left, learning_rate=min(left.learning_rate, 2 / white.hidden))
+    steps = white_steps(left, data, rows, white, releases, after_step)
+    return _shrunk(steps, data, white, releases, plan.n_iter)
 
 
 def _joined(plan: TrainingPlan, begun: Steps, rest: Steps) -> Steps:
