@@ -72,13 +72,13 @@ class Fitted:
     init: str
     n_samples: int
     n_weights: int
+    # (k, c): of features of several numbers that were added to rows; k is 0 where none were.
+    interaction_weights: np.ndarray
     n_components: int | None = None  # directions that gradients were embedded on
     noise: WeightNoise | None = None  # of the weights, where it is known
     # What to add to the scores against the bias of clipping; None where nothing is known of it.
     intercept: np.ndarray | None = None
-    # Features of several numbers that were added to rows, and their weights (k, c), where any were.
-    interactions: Interactions | None = None
-    interaction_weights: np.ndarray | None = None
+    interactions: Interactions | None = None  # these features, where any were added
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,10 +215,9 @@ class LinearFit(Plan):
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
             intercept = noisy_shift(rows, weights, usual, releases)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
-        own, added = features.unscaled(to_numpy(weights)), None
-        if interactions is not None:
-            behind = slice(data.X.shape[1], data.X.shape[1] + interactions.width)
-            own, added = np.delete(own, behind, axis=0), own[behind]
+        own, d = features.unscaled(to_numpy(weights)), data.X.shape[1]
+        behind = slice(d, d + (0 if interactions is None else interactions.width))
+        own, added = np.delete(own, behind, axis=0), own[behind]
         return Fitted(
             weights=own,
             interactions=interactions,

@@ -349,9 +349,8 @@ class LinearRegressor(PrivateRegressor):
             weights, constant = found.shift.undo(weights)
             self.mean_ = found.shift.mean
         coef = (weights[: self.n_features_in_] * (slope / data_norm)).T
-        self._interactions, more = found.interactions, found.interaction_weights
-        self._interaction_weights = np.zeros((0, len(slope))) if more is None else more
-        self._interaction_weights = self._interaction_weights * (slope / data_norm)
+        self._interactions = found.interactions
+        self._interaction_weights = found.interaction_weights * (slope / data_norm)
         if row_map.bias is not None:
             constant = constant + row_map.bias / data_norm * weights[-1]
         intercept = middle + slope * constant
@@ -624,8 +623,8 @@ class LinearClassifier(PrivateClassifier):
             self.intercept_ = weights[-1].copy()
         self.offset_ = offset
         self._fitted_row_map, self._weight_noise = row_map, found.noise
-        self._interactions, more = found.interactions, found.interaction_weights
-        self._interaction_weights = np.zeros((0, weights.shape[1])) if more is None else more
+        self._interactions = found.interactions
+        self._interaction_weights = found.interaction_weights
         self.coef_ = np.ascontiguousarray(weights[: self.n_features_in_].T)  # last: can predict
 
     def _linear_scores(self) -> LinearScores:

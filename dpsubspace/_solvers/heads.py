@@ -226,15 +226,8 @@ def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
     Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
     rows that are all alike, have the mean square of 1 that white rows should have.
     """
-    sizes, d = chunk.sizes, chunk.white.shape[2]
-    there = np.where(np.arange(chunk.white.shape[1]) < sizes[:, None], 1.0, 0.0)
-    means = np.matmul(there[:, None, :], chunk.white)[:, 0] / sizes[:, None]
-    if not chunk.ones.any():
-        means = np.zeros_like(means)
-    rows = chunk.white - there[:, :, None] * means[:, None, :]
-    flat = rows.reshape(len(sizes), -1)
-    squares = products(flat, flat) / (sizes * d)
-    varies = squares > _FLAT * (products(means, means) / d)
+    rows, means, squares = chunk.about_own_mean
+    varies = squares > _FLAT * (products(means, means) / means.shape[1])
     factors = size / np.sqrt(np.where(varies, squares, 1.0))
     if about_mean:
         factors = np.where(varies, factors, 0.0)

@@ -56,6 +56,21 @@ class PersonChunk:
     def white(self) -> np.ndarray:
         return self.rows @ self.whitening
 
+    @cached_property
+    def about_own_mean(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """White rows less the mean of each person's, these means (u, d), and mean squares (u,).
+
+        Where rows have no constant entry nothing is subtracted.
+        """
+        u, m, d = self.white.shape
+        there = np.where(np.arange(m) < self.sizes[:, None], 1.0, 0.0)
+        means = np.matmul(there[:, None, :], self.white)[:, 0] / self.sizes[:, None]
+        if not self.ones.any():
+            means = np.zeros_like(means)
+        rows = self.white - there[:, :, None] * means[:, None, :]
+        flat = rows.reshape(u, -1)
+        return rows, means, products(flat, flat) / (self.sizes * d)
+
     def scores(self, directions: np.ndarray) -> np.ndarray:
         """Products of constant entry and white rows with the columns of `directions` (d + 1, k)."""
         inside = self.rows @ (self.whitening @ directions[1:])

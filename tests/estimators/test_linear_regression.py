@@ -250,14 +250,20 @@ def test_weights_lie_in_the_directions(subspace):
     assert np.abs(left).max() < 1e-10 * np.abs(model.coef_).max()
 
 
-def test_what_directions_miss_is_learned_where_rows_are_many():
-    """Weights are orthogonal to those of all public tasks: in the directions there is nothing."""
+def across_tasks():
+    """6,000 rows and targets whose weights are orthogonal to those of all public tasks."""
     X, y, directions = tasks(d=12)
     public = {"X_public": tuple(X[:-1]), "y_public": tuple(y[:-1])}
     rng = np.random.default_rng(1)
     rows, apart = rng.normal(size=(6000, 12)), rng.normal(size=12)
     apart = apart - directions @ (directions.T @ apart)
     targets = rows @ (2 * apart / np.linalg.norm(apart)) + rng.normal(size=6000)
+    return rows, targets, public
+
+
+def test_what_directions_miss_is_learned_where_rows_are_many():
+    """In the directions there is nothing."""
+    rows, targets, public = across_tasks()
     options = {"epsilon": 3.0, "random_state": 0, "target_bounds": (-10, 10)}
     found = [
         PublicSubspaceLinearRegression(n_components=number, **options)
@@ -274,12 +280,7 @@ def test_what_directions_miss_is_learned_where_rows_are_many():
 @pytest.mark.parametrize("rows_each", [1, 5])
 def test_steps_with_another_clip_norm_move_within_it(monkeypatch, relation, rows_each):
     """Released gradients alone decide that columns count more, and noise is of the new norm."""
-    X, y, directions = tasks(d=12)
-    public = {"X_public": tuple(X[:-1]), "y_public": tuple(y[:-1])}
-    rng = np.random.default_rng(1)
-    rows, apart = rng.normal(size=(6000, 12)), rng.normal(size=12)
-    apart = apart - directions @ (directions.T @ apart)
-    targets = rows @ (2 * apart / np.linalg.norm(apart)) + rng.normal(size=6000)
+    rows, targets, public = across_tasks()
     person = np.arange(6000) // rows_each
     rows[person == 0], targets[person == 0] = 1e3, 1e3
     others, present = (rows.copy(), targets.copy()), None
