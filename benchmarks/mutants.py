@@ -342,6 +342,24 @@ MUTANTS = [
                 PERSONS,
             ),
             (
+                "_gradients/layered.py",
+                "return torch.maximum(rounded,",
+                "return 0.5 * torch.maximum(rounded,",
+                BOUNDS,
+            ),
+            (
+                "_gradients/layered.py",
+                "_CANCELLED * torch.sqrt(longer)",
+                "0 * torch.sqrt(longer)",
+                "units/test_layers_of_modules.py",
+            ),
+            (
+                "_gradients/layered.py",
+                "1.0 if t == 1 else t / _CANCELLED",
+                "1.0",
+                "units/test_layers_of_modules.py",
+            ),
+            (
                 "_gradients/linear.py",
                 "            self._norms[rows],\n            residuals,",
                 "            self._norms[rows] / 2,\n            residuals,",

@@ -43,6 +43,7 @@ from dpsubspace._estimators.linear_model import (
     copied_bounds,
 )
 from dpsubspace._gradients.clipping import of_records
+from dpsubspace._gradients.layered import LayeredSource
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
@@ -107,7 +108,9 @@ class ModuleFit(Plan):
             "microbatch_size": self.microbatch_size,
             "device": where,
         }
-        private = ModuleSource(
+        # Directions and persons need the gradient of each row; steps of DP-SGD their sum alone.
+        formed = data.public is not None or data.records.grouped
+        private = (ModuleSource if formed else LayeredSource)(
             self.module,
             self.loss,
             data.X,

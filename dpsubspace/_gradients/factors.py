@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpsubspace._array import slices
+from dpsubspace._array import BLOCK, EPS, slices
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.throwaway import throwaway
 from dpsubspace._gradients.vectorised import (
@@ -42,8 +42,9 @@ _WIDE = 1 << 23
 # Entries beyond this do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
 
-# Random rows of which gradients are compared with those of autograd.
-_TRIED = 3
+# Random rows of which gradients are compared with those of autograd, and with those of another
+# computation where not all bits are the same.
+_TRIED, _COMPARED = 3, 128
 
 
 # Products of factors --------------------------------------------------------------------------
@@ -75,16 +76,58 @@ class Outer:
     def squares(self) -> torch.Tensor:
         import torch
 
+        return torch.cat([self._squares(A, D) for A, D in self._in_pieces()])
+
+    def _squares(self, A: torch.Tensor, D: torch.Tensor) -> torch.Tensor:
+        if self._by_pairs:
+            return ((A @ A.mT) * (D @ D.mT)).sum((1, 2))
+        return (D.mT @ A).square().sum((1, 2))
+
+    @property
+    def _by_pairs(self) -> bool:
+        """Whether inner products of positions are fewer than entries of a gradient."""
         t, d_in, d_out = self.sizes
-        pairs = t * (d_in + d_out) <= d_in * d_out
+        return t * (d_in + d_out) <= d_in * d_out
+
+    def lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Squared norms of gradients (n,), never too small, and those of ``sum_s |d_s| |a_s|``.
+
+        The latter may be much longer, where positions cancel. Inner products of positions are off
+        by ``d u |a_s| |a_t|``, and so is the sum of their products: by less than here is added.
+        """
+        import torch
+
+        t, d_in, d_out = self.sizes
+        norm, more = torch.linalg.vector_norm, 1 + (d_in + d_out + t + 8) * EPS
+        if t == 1:
+            A, D = self._positions(slice(None))
+            parts = (norm(part, dim=2, dtype=torch.float64)[:, 0] for part in (A, D))
+            long = torch.stack([*parts]).prod(0).square() * more
+            return long, long
         found = []
-        for rows in self._pieces(t * (d_in + d_out) + (t * t if pairs else d_in * d_out)):
+        for A, D in self._in_pieces():
+            long = (norm(A, dim=2) * norm(D, dim=2)).sum(1).square() * more
+            lost = (d_in * d_out + t * t + 16) * EPS * long
+            found.append((self._squares(A, D) + lost, long))
+        squares, longer = zip(*found, strict=True)
+        return torch.cat(squares), torch.cat(longer)
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sum of the gradients by these factors, (d_out, d_in) in float64.
+
+        At most :data:`~dpsubspace._array.BLOCK` rows are added up at once.
+        """
+        t, d_in, d_out = self.sizes
+        total = weights.new_zeros((d_out, d_in))
+        for rows in slices(len(weights), max(1, min(BLOCK, _WIDE // (t * (d_in + d_out))))):
             A, D = self._wide(rows)
-            if pairs:
-                found.append(((A @ A.mT) * (D @ D.mT)).sum((1, 2)))
-            else:
-                found.append((D.mT @ A).square().sum((1, 2)))
-        return torch.cat(found)
+            weighted = (D * weights[rows, None, None]).flatten(0, 1)
+            total.addmm_(weighted.T, A.flatten(0, 1))
+        return total
+
+    def at(self, rows: slice) -> Outer:
+        inputs, outputs = (tuple(part[rows] for part in x) for x in (self.inputs, self.outputs))
+        return Outer(self.layers, inputs, outputs)
 
     def dense(self, outputs: slice = slice(None)) -> torch.Tensor:
         import torch
@@ -124,7 +167,15 @@ class Outer:
         return torch.cat(found)
 
     def _pieces(self, entries: int) -> list[slice]:
-        return slices(len(self.inputs[0]), max(1, _WIDE // (2 * max(1, entries))))
+        step = max(1, _WIDE // (2 * max(1, entries)))
+        return slices(len(self.inputs[0]), step) or [slice(0, 0)]
+
+    def _in_pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Factors in float64, with room for what their products need."""
+        t, d_in, d_out = self.sizes
+        beside = t * t if self._by_pairs else d_in * d_out
+        for rows in self._pieces(t * (d_in + d_out) + beside):
+            yield self._wide(rows)
 
     def _flat(self) -> tuple[torch.Tensor, torch.Tensor]:
         A, D = self._positions(slice(None))
@@ -175,6 +226,21 @@ def _product(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
     return one.inner(other)[0]
 
 
+def _in_range(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Whether no entry of a row is too large, or not a number."""
+    import torch
+
+    found = []
+    for part in (part for part in parts if math.prod(part.shape[1:])):
+        low, high = part.flatten(1).aminmax(dim=1)
+        found.append((low >= -_LARGEST) & (high <= _LARGEST))
+    return torch.stack(found).all(0)
+
+
+def _beside(rows: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    return rows.reshape(-1, *(1 for _ in part.shape[1:]))
+
+
 # Positions ------------------------------------------------------------------------------------
 
 
@@ -183,7 +249,7 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     from torch.nn.functional import pad
 
     if not _convolves(layer):
-        return A.reshape(len(A), -1, layer.in_features)
+        return _flat(A, layer.in_features)
     sides = len(layer.kernel_size)
     images = A.reshape(-1, *A.shape[-sides - 1 :])
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -193,15 +259,21 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
         whole = dilation * (size - 1) + 1
         images = images.unfold(2 + side, whole, stride)[..., ::dilation]
     # Rows, places in the output, channels, places in the window.
-    return images.movedim(1, 1 + sides).reshape(len(A), -1, _d_in(layer))
+    images = images.movedim(1, 1 + sides)
+    positions = math.prod(A.shape[1 : -sides - 1]) * math.prod(images.shape[1 : 1 + sides])
+    return images.reshape(len(A), positions, _d_in(layer))
 
 
 def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:
     """Gradients by the outputs of a layer at each of its positions, (n, positions, d_out)."""
     if not _convolves(layer):
-        return D.reshape(len(D), -1, layer.out_features)
+        return _flat(D, layer.out_features)
     D = D.movedim(-len(layer.kernel_size) - 1, -1)
-    return D.reshape(len(D), -1, layer.out_channels)
+    return _flat(D, layer.out_channels)
+
+
+def _flat(factor: torch.Tensor, size: int) -> torch.Tensor:
+    return factor.reshape(len(factor), math.prod(factor.shape[1:]) // size, size)
 
 
 def _d_in(layer: Any) -> int:
@@ -261,6 +333,23 @@ class LayerByLayer(RowByRow):
         return other
 
     @property
+    def places(self) -> tuple[list[slice], list[slice]]:
+        """Places in the vector of all parameters: of what is formed, and of what is not."""
+        return [self._places[name] for name in self._columns], [
+            self._places[name] for name in self._outer
+        ]
+
+    @property
+    def positions(self) -> int:
+        """Most products ``d_s a_s^T`` of which a gradient that is not formed is the sum."""
+        each = (sum(self._positions(i) for i in self._weights[name]) for name in self._outer)
+        return max(1, *each, 1)
+
+    def _positions(self, i: int) -> int:
+        call = self._calls[i]
+        return math.prod(call.gave) // call.layer.weight.shape[0]
+
+    @property
     def layout(self) -> tuple[Any, ...]:
         calls = tuple((call.path, call.given, call.gave) for call in self._calls)
         return tuple(self._columns), tuple(self._outer), calls
@@ -271,24 +360,26 @@ class LayerByLayer(RowByRow):
         entries += sum(part.stop - part.start for part in self._columns.values())
         return max(1, entries) * next(iter(self._starts.values())).element_size()
 
-    def held(self, batches: Iterable[Any], n_rows: int) -> FactoredGradients:
-        """What is kept of the gradients of `n_rows` rows.
+    def held(
+        self, batches: Iterable[Any], n_rows: int, weights: dict[str, torch.Tensor] | None = None
+    ) -> FactoredGradients:
+        """What is kept of the gradients of `n_rows` rows, at `weights` or where the module starts.
 
         They come in batches of one size, each with the number of rows that are no padding and a
         function from scores to residuals.
         """
-        import torch
-
         kept: list[torch.Tensor] = []
-        start = 0
+        start, weights = 0, weights or self._starts
         for batch, k, residual in batches:
-            found = [part[:k] for part in self._found(self._starts, batch, residual)]
-            finite = [(part.abs() <= _LARGEST).flatten(1).all(1) for part in found]
-            absent = ~torch.stack(finite).all(0)
+            found = [part[:k] for part in self._parts(weights, batch, residual)]
+            absent = ~_in_range(found)
+            if bool(absent.any()):
+                found = [part.masked_fill(_beside(absent, part), 0) for part in found]
+            if k == n_rows:
+                return self._as_held(found)
             kept = kept or [part.new_empty((n_rows, *part.shape[1:])) for part in found]
             for part, whole in zip(found, kept, strict=True):
                 whole[start : start + k] = part
-                whole[start : start + k][absent] = 0
             start += k
         return self._as_held(kept)
 
@@ -303,7 +394,7 @@ class LayerByLayer(RowByRow):
             return residuals[-1]
 
         try:
-            found = self._found(self._perturbed(), batch, residual)
+            found = self._parts(self._perturbed(), batch, residual)
         except Exception as error:  # of random rows, which an error may speak of
             raise not_vectorised(error) from error
         return [part.cpu().numpy().copy() for part in (*residuals, *found)]
@@ -333,16 +424,19 @@ class LayerByLayer(RowByRow):
         if name in self._columns:
             return held.dense[i, self._columns[name]]
         outer = held.outer[self._outer.index(name)]
-        only = Outer(
-            outer.layers,
-            tuple(A[i : i + 1] for A in outer.inputs),
-            tuple(D[i : i + 1] for D in outer.outputs),
-        )
-        return only.dense().reshape(-1)
+        return outer.at(slice(i, i + 1)).dense().reshape(-1)
 
     # What is computed for one batch
 
-    def _found(
+    def _formed(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """Gradients of some of the rows, evenly taken."""
+        import torch
+
+        step = max(1, len(parts[0]) // _COMPARED)
+        held = self._as_held([part[::step] for part in parts])
+        return torch.cat([held.dense, *(outer.dense().flatten(1) for outer in held.outer)], dim=1)
+
+    def _parts(
         self,
         weights: dict[str, torch.Tensor],
         batch: torch.Tensor,
@@ -501,9 +595,6 @@ class LayerByLayer(RowByRow):
         return columns
 
     def _dense_entries(self) -> int:
-        positions = [
-            math.prod(call.gave) // call.layer.weight.shape[0] * _d_in(call.layer)
-            for call in self._calls
-        ]
+        positions = [self._positions(i) * _d_in(call.layer) for i, call in enumerate(self._calls)]
         formed = sum(part.stop - part.start for part in self._columns.values())
         return 2 * formed + sum(math.prod(call.gave) for call in self._calls) + max([0, *positions])

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsubspace._array import BLOCK, EPS, Array, changed, check_device, slices, sum_slack, to_numpy
 from dpsubspace._checks import check_integer, check_real
-from dpsubspace._gradients.clipping import DenseGradients
+from dpsubspace._gradients.clipping import DenseGradients, PerExampleGradients
 from dpsubspace._gradients.factors import FactoredGradients, LayerByLayer
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._gradients.throwaway import LeakCheck, emptied, throwaway, versions
@@ -90,7 +90,7 @@ class ModuleGradients:
         shape = row_shape(input_shape, X.shape[1])
         checked = checked_copy(module, shape, loss.n_outputs(columns), where)
         with exact_arithmetic(where):
-            self._rows = _layers_of(checked, shape, where)
+            self._rows = layers_of(checked, shape, where)
             self._most = microbatch_size or self._rows.default_rows()
         self.loss, self.X, self.y = loss, X, y
         self._made = (n_targets, shape, device, microbatch_size)
@@ -200,7 +200,7 @@ def _rebuilt(
     return ModuleGradients(module, loss, X, y, **options)
 
 
-def _layers_of(
+def layers_of(
     module: torch.nn.Module, shape: tuple[int, ...], device: torch.device
 ) -> LayerByLayer:
     """The module with every parameter for which factors do not work taken apart."""
@@ -293,11 +293,7 @@ class ModuleSource:
         n_outputs, shape = loss.n_outputs(columns), row_shape(input_shape, X.shape[1])
         self.module = checked_copy(module, shape, n_outputs, self.device)
         with exact_arithmetic(self.device):
-            trial = LeakCheck(self.module)
-            for seed in (0, 1):
-                with trial.round() as watch:
-                    RowByRow(self.module, shape, self.device).check(watch, seed)
-            self._rows = RowByRow(self.module, shape, self.device)
+            self._rows = self._row_by_row(shape)
             self.chunk = self._chunk(microbatch_size)
             self._again, self._elsewhere = guarded(self._rows.spreads, self.chunk)
         self.y = self._targets(y)
@@ -335,7 +331,7 @@ class ModuleSource:
     def start(self) -> torch.Tensor:
         return self._rows.start()
 
-    def at(self, params: Array, rows: Array) -> DenseGradients:
+    def at(self, params: Array, rows: Array) -> PerExampleGradients:
         """Per-example gradients at the flat `params`, of any number of rows.
 
         MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
@@ -364,6 +360,16 @@ class ModuleSource:
             raise RuntimeError(failure)
         return self._rows.loaded(self._rows.named(params)).cpu()
 
+    def _row_by_row(self, shape: tuple[int, ...]) -> RowByRow:
+        trial = LeakCheck(self.module)
+        for seed in (0, 1):
+            with trial.round() as watch:
+                RowByRow(self.module, shape, self.device).check(watch, seed)
+        return RowByRow(self.module, shape, self.device)
+
+    def _default_rows(self) -> int:
+        return self._rows.default_rows()
+
     def _targets(self, y: Array) -> torch.Tensor:
         import torch
 
@@ -390,22 +396,30 @@ class ModuleSource:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
 
-        k, index = len(rows), torch.as_tensor(rows, device=self.device)
-        batch = self._rows.batch(self.X[rows], self.chunk)
-        scores = self._rows.scores(weights, batch)[:k]
-        residual = self.loss.residual(self.y[index], scores)
-        counted = torch.isfinite(scores).all(1) & torch.isfinite(residual).all(1)
-        padded = residual.new_zeros((self.chunk, residual.shape[1]))
-        padded[:k] = torch.where(counted[:, None], residual, 0)
-        if self._weights is not None:
-            counted = counted & (self._weights[index] > 0)
-        gradients = self._rows.gradients(weights, batch, padded)[:k]
+        k, batch = len(rows), self._rows.batch(self.X[rows], self.chunk)
+        residual, counted = self.residuals(self._rows.scores(weights, batch), rows)
+        gradients = self._rows.gradients(weights, batch, residual)[:k]
         counted = counted & torch.isfinite(gradients).all(1)
         gradients[~counted] = 0
         return gradients, counted
 
+    def residuals(
+        self, scores: torch.Tensor, rows: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Residuals of a padded batch of `rows`, and which of the rows count; zero for others."""
+        import torch
+
+        k, index = len(rows), torch.as_tensor(rows, device=self.device)
+        found = self.loss.residual(self.y[index], scores[:k])
+        counted = torch.isfinite(scores[:k]).all(1) & torch.isfinite(found).all(1)
+        if self._weights is not None:
+            counted = counted & (self._weights[index] > 0)
+        padded = found.new_zeros(scores.shape)
+        padded[:k] = torch.where(counted[:, None], found, 0)
+        return padded, counted
+
     def _chunk(self, microbatch_size: int | None) -> int:
-        most = self._rows.default_rows() if microbatch_size is None else microbatch_size
+        most = self._default_rows() if microbatch_size is None else microbatch_size
         if self.sample_rate < 1:
             # Chunks are padded: much larger than a batch, they would compute for nothing.
             quarter = math.ceil(self.sample_rate * self.n_samples / 4)
@@ -413,16 +427,21 @@ class ModuleSource:
         return most if self.records.grouped else min(most, self.n_samples)
 
     @property
+    def _units(self) -> float:
+        """Roundings of the sum of a block, beside those of a sum of as many rows."""
+        return 1.0
+
+    @property
     def _slack(self) -> float:
-        slack = sum_slack(self.n_samples, EPS, self.chunk) + 8 * EPS
+        slack = sum_slack(self.n_samples, EPS * self._units, self.chunk) + 16 * EPS
         return slack + self.n_samples * self._again
 
     @property
     def _batch_slack(self) -> float:
         expected = self.sample_rate * self.n_samples
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
-        regrouped = 2 * self.n_samples * EPS * (BLOCK + self.chunk / BLOCK)
-        slack = self.records.slack(EPS, self.chunk) + 8 * EPS
+        regrouped = 2 * self.n_samples * EPS * (BLOCK * self._units + self.chunk / BLOCK)
+        slack = self.records.slack(EPS, self.chunk) + 16 * EPS
         return slack + regrouped + most * self._elsewhere
 
 

@@ -193,15 +193,30 @@ class RowByRow:
         order = np.random.default_rng(2).permutation(size)
         targets = np.random.default_rng(3).normal(size=(size, 1))
 
-        def gradients(order: np.ndarray) -> torch.Tensor:
-            batch = self.batch(rows[order], size)
-            scores = self.scores(weights, batch)
-            return self.gradients(weights, batch, scores - scores.new_tensor(targets[order]))
+        def parts(order: np.ndarray) -> list[torch.Tensor]:
+            batch, own = self.batch(rows[order], size), targets[order]
+            return self._parts(weights, batch, lambda scores: scores - scores.new_tensor(own))
 
-        first = gradients(np.arange(size))
-        again = _spread(first, gradients(np.arange(size)))
-        moved = gradients(order)[torch.as_tensor(np.argsort(order), device=self.device)]
-        return again, max(again, _spread(first, moved))
+        first, back = parts(np.arange(size)), torch.as_tensor(np.argsort(order), device=self.device)
+        again = self._spread(first, parts(np.arange(size)))
+        return again, max(again, self._spread(first, [part[back] for part in parts(order)]))
+
+    def _spread(self, first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
+        if all(bool((one == other).all()) for one, other in zip(first, second, strict=True)):
+            return 0.0
+        return _spread(self._formed(first), self._formed(second))
+
+    def _parts(
+        self,
+        weights: dict[str, torch.Tensor],
+        batch: torch.Tensor,
+        residual: Callable[[torch.Tensor], torch.Tensor],
+    ) -> list[torch.Tensor]:
+        """What is kept of the gradients of a batch: here all of them, one a row."""
+        return [self.gradients(weights, batch, residual(self.scores(weights, batch)))]
+
+    def _formed(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        return parts[0]
 
 
 def not_vectorised(error: Exception) -> ValueError:
@@ -260,8 +275,9 @@ def as_tensor(
 ) -> torch.Tensor:
     import torch
 
-    padded = torch.zeros((size, math.prod(shape)), dtype=dtype)
-    padded[: len(rows)] = torch.tensor(np.ascontiguousarray(rows))
+    padded = torch.tensor(np.ascontiguousarray(rows), dtype=dtype)
+    if len(rows) < size:
+        padded = torch.cat([padded, padded.new_zeros((size - len(rows), math.prod(shape)))])
     return padded.reshape(size, *shape).to(device)
 
 

@@ -171,7 +171,8 @@ def test_without_public_rows_it_is_plain_dpsgd(monkeypatch, Estimator):
     np.testing.assert_allclose(seen[0][0].value, expected, atol=1e-5)
     none = GradientDirections(n_components=0)
     other = Estimator(module, directions=none, **OPTIONS, **bounds).fit(X, y, X_public=P)
-    assert_same_state(other.module_, state(model.module_))
+    for name, value in other.module_.state_dict().items():  # of sums in another order
+        torch.testing.assert_close(value, model.module_.state_dict()[name], rtol=1e-4, atol=1e-4)
 
 
 class Mixing(nn.Module):

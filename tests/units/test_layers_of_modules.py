@@ -6,12 +6,15 @@ import sys
 import numpy as np
 import pytest
 import zoo
-from helpers import thinned
+from helpers import thinned, who
 from zoo import nn, torch
 
+from dpsubspace._array import EPS
 from dpsubspace._estimators.distances import probe_network
-from dpsubspace._gradients import factors, modules
+from dpsubspace._gradients import factors, layered, modules
+from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.factors import Outer
+from dpsubspace._gradients.layered import LayeredSource
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss
 from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
 
@@ -304,6 +307,165 @@ def test_other_labels_and_no_rows():
 def test_other_modules_have_no_products_with_these():
     with pytest.raises(ValueError, match="other modules"):
         gradients(made("wide")).inner(gradients(made("linear")))
+
+
+# Sums -----------------------------------------------------------------------------------------
+
+
+def both(module, X, y, loss=None, **options):
+    """Gradients at the start of a module, kept as factors and written out."""
+    sources = (
+        kind(module, loss or LogLoss(), X, y, n_targets=3, **options)
+        for kind in (LayeredSource, ModuleSource)
+    )
+    return [source.at(source.start(), slice(0, len(X))) for source in sources]
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_sums_are_those_of_gradients_written_out(name, small, monkeypatch, rng):
+    if small:
+        monkeypatch.setattr(factors, "_WIDE", 1 << 9)
+        monkeypatch.setattr(layered, "_CHUNK_BYTES", 1 << 9)
+    loss = CLASSIFIER_LOSSES["hinge" if small else "log_loss"]
+    found, formed = both(made(name), *rows(11), loss, microbatch_size=4 if small else None)
+    G = formed.dense()
+    close = {"rtol": 1e-8, "atol": 1e-10 * float(G.abs().max())}
+    torch.testing.assert_close(found.dense(), G, **close)
+    assert found.shape == formed.shape == (11, G.shape[1]) and found.norms().dtype == torch.float64
+    long = torch.linalg.norm(G, dim=1)
+    assert (found.norms() >= long * (1 - 1e-10)).all()
+    torch.testing.assert_close(found.norms(), long, rtol=1e-6, atol=float(long.max()) / 256)
+    weights = torch.tensor(rng.uniform(size=11))
+    torch.testing.assert_close(found.weighted_sum(weights), weights @ G, **close)
+    torch.testing.assert_close(
+        clipped_sum(found, 0.1).value, clipped_sum(formed, 0.1).value, **close
+    )
+
+
+def test_what_needs_rows_forms_them(rng):
+    found, formed = both(made("sequence"), *rows(11))
+    weights, counts = torch.tensor(rng.uniform(size=11)), np.array([3, 8])
+    one = formed.dense()[2]
+    for ask in (
+        lambda grads: grads.sums(weights, counts),
+        lambda grads: grads.inner(formed)[0],
+        lambda grads: grads.dot(one),
+        lambda grads: grads.part(slice(3, 9)).dense(),
+        lambda grads: grads.part([4, 1]).norms(),
+    ):
+        torch.testing.assert_close(ask(found), ask(formed), rtol=1e-8, atol=1e-9)
+    assert found.wide_slack() == found.slack() and found.shares is None
+
+
+class Opposed(nn.Module):
+    """What two halves of a row have in common is taken out, so that its gradients cancel."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.Linear(WIDTH // 2, 40), nn.Linear(40, 3)
+
+    def forward(self, rows):
+        halves = self.layer(rows.reshape(-1, 2, WIDTH // 2))
+        return self.head(halves[:, 0] - halves[:, 1])
+
+
+def test_gradients_that_cancel_are_taken_to_be_longer(rng):
+    """Rounding of a sum is in proportion to its terms, of which a record may have long ones."""
+    X, y = rows(40)
+    X[7] = 1e8 * np.tile(X[7, : WIDTH // 2], 2)
+    X[7, 0] += 1
+    module = Opposed().double()
+    found, formed = both(module, X, y)
+    long = torch.linalg.norm(formed.dense(), dim=1)
+    assert found.norms()[7] > 1e3 * long[7]
+    rest = np.delete(np.arange(40), 7)
+    torch.testing.assert_close(found.norms()[rest], long[rest], rtol=1e-10, atol=0)
+    without, _ = both(module, np.delete(X, 7, axis=0), np.delete(y, 7))
+    for clip_norm in (1e-6, 0.1):
+        whole, other = (clipped_sum(grads, clip_norm) for grads in (found, without))
+        assert torch.linalg.norm(whole.value - other.value) <= whole.norm_bound
+    assert found.slack() < 1e-6
+    outer = found.held.outer[0]
+    squares, longer = (np.sqrt(part.numpy()) for part in outer.lengths())
+    A, D = (factor.numpy() for factor in outer._wide(slice(None)))
+    expected = (np.linalg.norm(A, axis=2) * np.linalg.norm(D, axis=2)).sum(1)
+    assert (longer >= expected).all()
+    np.testing.assert_allclose(longer, expected, rtol=1e-12)
+    exact = np.linalg.norm(np.einsum("nto,nti->noi", D, A), axis=(1, 2))
+    assert (squares >= exact).all()
+    assert squares[7] - exact[7] < 1e-6 * longer[7]
+
+
+@pytest.mark.parametrize("name", ["perceptron", "stride", "encoder"])
+@pytest.mark.parametrize("bad", [None, np.inf, np.nan, 1e200])
+def test_a_changed_row_moves_a_sum_by_no_more_than_the_bounds(name, bad):
+    module, (X, y) = made(name, torch.float32), rows(30)
+    other = X.copy()
+    other[5] = X[5] + 1 if bad is None else bad
+    present = np.arange(30) != 5
+    options = {"n_targets": 3, "microbatch_size": 8}
+    null = who(present, 30)
+    sources = (
+        LayeredSource(module, LogLoss(), X, y, **options),
+        LayeredSource(module, LogLoss(), other, y, **options),
+        LayeredSource(module, LogLoss(), X, y, records=null, **options),
+    )
+    for batch in (None, np.arange(1, 30, 2)):
+        whole, replaced, nulled = (
+            [clipped_sum(source.at(source.start(), part), 0.3) for part in source.chunks(batch)]
+            for source in sources
+        )
+        sums = [sum(part.value for part in parts) for parts in (whole, replaced, nulled)]
+        assert all(torch.isfinite(total).all() for total in sums)
+        assert 0 < torch.linalg.norm(sums[0] - sums[2]) <= whole[0].norm_bound
+        assert torch.linalg.norm(sums[0] - sums[1]) <= whole[0].replace_bound
+        if bad is not None:
+            assert torch.equal(sums[1], sums[2])
+
+
+def test_chunks_of_factors_are_larger_and_no_rows_are_none():
+    X, y = rows(5000)
+    source = LayeredSource(made("linear", torch.float32), LogLoss(), X, y, n_targets=3)
+    assert source.chunk == 4096 and len(source.chunks()) == 2
+    wide = LayeredSource(made("wide", torch.float32), LogLoss(), X, y, n_targets=3)
+    assert wide.chunk == 2**23 // wide._rows.held_bytes() // 128 * 128
+    images = LayeredSource(made("deep", torch.float32), LogLoss(), X[:9], y[:9], n_targets=3)
+    for each in (source, images):
+        (empty,) = each.chunks(np.array([], dtype=int))
+        grads = each.at(each.start(), empty)
+        assert grads.dense().shape == (0, each.n_params) and grads.norms().shape == (0,)
+        assert not clipped_sum(grads, 1.0).value.any()
+
+
+def test_slack_counts_positions_and_what_moves(monkeypatch):
+    X, y = rows(400)
+
+    def slacks(name, again=0.0, elsewhere=0.0):
+        monkeypatch.setattr(factors.LayerByLayer, "spreads", lambda self, size: (again, elsewhere))
+        source = LayeredSource(made(name), LogLoss(), X, y, n_targets=3, microbatch_size=128)
+        parts = (slice(0, 5), np.arange(5))
+        return [source.at(source.start(), part).slack() for part in parts], source._rows.positions
+
+    (flat, batch), positions = slacks("wide")
+    assert positions == 1 and flat < batch < 1e-9
+    (several, _), positions = slacks("deep")
+    assert positions == 4 and several == pytest.approx(128**2 * EPS * 4 * 256, rel=0.1)
+    assert slacks("wide", elsewhere=1e-6)[0][0] == flat
+    assert slacks("wide", elsewhere=1e-6)[0][1] == pytest.approx(400e-6, rel=1e-3)
+    assert slacks("wide", again=1e-6)[0][0] == pytest.approx(400e-6, rel=1e-3)
+
+
+def test_spreads_are_those_of_the_gradients_behind_factors():
+    source = LayeredSource(made("sequence"), LogLoss(), *rows(11), n_targets=3)
+    taken = source._rows
+    with torch.no_grad():
+        batch = taken.batch(rows(300)[0], 300)
+        first = taken._parts(taken._starts, batch, lambda scores: scores)
+    moved = [first[0], first[1] * (1 + 1e-4), *first[2:]]
+    assert taken._spread(first, [part.clone() for part in first]) == 0
+    assert 2**-20 < taken._spread(first, moved) < 16e-4
+    assert taken._formed(first).shape == (150, source.n_params)
 
 
 # Single rows ----------------------------------------------------------------------------------
