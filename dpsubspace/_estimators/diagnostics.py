@@ -44,6 +44,8 @@ _NOISY = 0.2
 class ProjectionError(NamedTuple):
     """How much of gradients is missed by the leading directions of public gradients.
 
+    All numbers are released or public, so that they can be published with what they cost.
+
     Parameters
     ----------
     n_components : ndarray of shape (n_errors,)
@@ -208,9 +210,11 @@ def private_projection_error(
     X = check_rows(model, X, reset=True, accept_sparse=module is None)
     records = check_groups(groups, X)
     refuse_groups(module, records)
-    sets = check_public_rows(model, X, X_public, records)
-    if not sets:
+    if X_public is None:
         raise ValueError("`X_public` is None: pass the public rows that give the directions.")
+    # A tuple, since nothing slices what a function is given: as many rows as in `X` are fine.
+    given = X_public if isinstance(X_public, tuple) else (X_public,)
+    sets = check_public_rows(model, X, given, records)
     noise = as_noise(random_state)
     seed = int(noise.public().integers(2**31))
     space = gradient_space(module, row_shape(input_shape, X.shape[1]), c, seed)
@@ -255,29 +259,32 @@ def spanned_by(
     rows: np.ndarray, space: GradientSpace, n_components: Any
 ) -> tuple[GradientSpace, np.ndarray]:
     """Leading directions of public rows, and the numbers of them that are asked for."""
-    given = None if isinstance(n_components, str) else np.ravel(np.asarray(n_components))
-    if given is None:
-        if n_components != "auto":
-            raise ValueError(
-                f"`n_components` must be 'auto' or some numbers, got {shown(n_components)}."
-            )
-        most = min(_MOST, space.dimension)
-    else:
-        counts = np.unique([check_integer("n_components[...]", k, low=1) for k in given.tolist()])
-        if not len(counts):
-            raise ValueError("`n_components` must hold at least one number of directions.")
-        most = int(counts[-1])
+    counts = _wanted(n_components)
+    most = min(_MOST, space.dimension) if counts is None else int(counts[-1])
     spanned, (count,) = space.spanned([rows], most)
-    if given is None:
-        if not count:
-            raise ValueError("gradients of `X_public` are all zero, and give no directions.")
-        counts = np.unique([*(2 ** np.arange(int(math.log2(count)) + 1)), count])
+    if not count:
+        raise ValueError("gradients of `X_public` are all zero, and give no directions.")
+    if counts is None:
+        counts = np.unique(np.append(2 ** np.arange(count.bit_length()), count))
+        counts = counts[counts <= count]
     elif count < most:
         raise ValueError(
             f"gradients of `X_public` span {count} directions, and `n_components` asks for {most}:"
             " use fewer, or pass more public rows."
         )
     return spanned, counts
+
+
+def _wanted(n_components: Any) -> np.ndarray | None:
+    """Numbers of directions in increasing order; None for "auto"."""
+    if isinstance(n_components, str) and n_components == "auto":
+        return None
+    if isinstance(n_components, str) or not np.size(n_components):
+        raise ValueError(
+            f"`n_components` must be 'auto' or numbers of directions, got {shown(n_components)}."
+        )
+    given = np.ravel(np.asarray(n_components)).tolist()
+    return np.unique([check_integer("n_components[...]", k, low=1) for k in given])
 
 
 def shares_along(X: Any, space: GradientSpace, counts: np.ndarray) -> np.ndarray:
@@ -499,9 +506,9 @@ def _warn_of_spread(budget: Budget, records: Records) -> None:
     needed = math.ceil(_COUNT_MARGIN * noise / (1 - _NEARLY))
     if records.n < needed:
         warn(
-            f"the noise of counts of rows is {noise:.2g}: the radius of nearly all rows is likely to"
-            f" come out as large as it can be with {records.n} {records.unit}s, and about"
-            f" {needed} are needed. More rows or a larger epsilon help.",
+            f"the noise of counts is {noise:.2g}: with {records.n} {records.unit}s the radius"
+            f" of nearly all rows is likely to be as large as it can be, and about {needed} are"
+            " needed. More rows or a larger epsilon help.",
             PrivacyWarning,
             about=("spread", needed),
         )

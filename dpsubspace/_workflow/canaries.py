@@ -347,7 +347,9 @@ def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
 def _off_directions(X: np.ndarray, subject: Subject) -> _Rows:
     """Rows that lie off all public directions; the canary is the first of these."""
     public = subject.parameters["X_public"]
-    public = np.concatenate([_dense(rows) for rows in public]) if isinstance(public, tuple) else public
+    public = (
+        np.concatenate([_dense(rows) for rows in public]) if isinstance(public, tuple) else public
+    )
     row = np.linalg.svd(_dense(public))[2][0]
     return np.zeros_like(X), row, np.zeros_like(row)
 

@@ -76,8 +76,8 @@ class ProjectionErrorDisplay(Display):
     >>> from dpsubspace import ProjectionErrorDisplay, private_projection_error
     >>> X, _ = load_digits(return_X_y=True)
     >>> public, private = X[:300], X[300:]
-    >>> display = ProjectionErrorDisplay.from_public(public, n_components=[1, 8, 32], random_state=0)
-    >>> released = private_projection_error(private, public, n_components=[1, 8, 32])
+    >>> display = ProjectionErrorDisplay.from_public(public, random_state=0)
+    >>> released = private_projection_error(private, public, epsilon=0.5)
     >>> options = {"ax": display.ax_, "plot_random": False}
     >>> beside = ProjectionErrorDisplay.from_released(released, name="private", **options)
     >>> len(display.ax_.lines)
@@ -113,7 +113,8 @@ class ProjectionErrorDisplay(Display):
         X_public : array-like of shape (n_public, n_features) or tuple of them
             Public rows, at least two; several sets stand for their union. Nothing protects them.
         n_components, module, input_shape, n_classes
-            As :func:`private_projection_error` takes them.
+            As :func:`private_projection_error` takes them. Neither of the last two is used without
+            a `module`.
         random_state : int, RandomState instance or None, default=None
             What the halves and labels are drawn from. No noise is added.
         name : str or None, default="public rows"
@@ -252,7 +253,8 @@ class ProjectionErrorDisplay(Display):
         if plot_random and self.random is not None:
             options = styled(random_kw, color="grey", linestyle="--", label="random directions")
             self.random_line_ = ax.plot(x, self.random, **options)[0]
-        ax.set(xscale="log", ylim=(-0.02, 1.02))
+        ax.set_xscale("log", base=2)
+        ax.set(ylim=(-0.02, 1.02))
         ax.set(xlabel="Number of directions", ylabel="Share of gradients that is missed")
         ax.xaxis.set_major_formatter("{x:g}")
         self._write_legend()
