@@ -1,21 +1,20 @@
 """How much of gradients public directions miss, and how many rows a private ranking needs.
 
-What the papers of GEPClassifier (Yu et al., 2021) and GSDScorer (Gu et al., 2023) rest on. There are
-2,000 private rows and 2,000 public ones of each kind; the seed draws them. Sections:
+What the papers of GEPClassifier (Yu et al., 2021) and GSDScorer (Gu et al., 2023) rest on.
+Sections:
 
-- ``curves``: share of the gradients of private rows off the leading directions of public rows of
-  the same source, of another source and of noise, by the number of directions, beside random
-  directions. Of linear models, about zero and about the mean of the public rows, which is what
-  GEPClassifier sees; and of the small network of GSDScorer (300 rows of each kind). "released" is
-  `private_projection_error` at epsilon 0.5 with the rows of the same source: root mean square of
-  its error over seeds for each number of directions, in which noise is all. "stable_rank" is that
-  of the private gradients and "at_most" the bound from their first public direction, without
-  noise.
-- ``needed``: GSDScorer of growing numbers of rows: Kendall's tau of its ranking of thirteen
-  candidates with the ranking without noise by all rows, and how often the set that it puts first
-  is within 0.02 of the best one. This is a simulation. "proved" is the number of rows from which on
-  a distance is within 0.05 of that without noise with a probability of 95 %, by the bound in
-  ``benchmarks/README.md``, for `mechanism="gaussian"`.
+- ``curves``: 2,000 private rows and 2,000 public ones of each kind (300 for a network). Share of
+  the gradients of private rows off 1, 4, 16 and 64 leading directions of public rows of the same
+  source, of another source and of noise, beside random directions. Of linear models, about zero
+  and about the mean of the public rows, which is what GEPClassifier sees; and of the small network
+  of GSDScorer. "released" is `private_projection_error` at epsilon 0.5 with the rows of the same
+  source: the root mean square over seeds of what noise does to each error. "stable_rank" is that of
+  the private gradients, "at_most" the bound from the first public direction, without noise.
+- ``needed``: GSDScorer of growing numbers of rows, without and with the candidates in its fit
+  ("span"): Kendall's tau of its ranking of thirteen candidates with the ranking without noise by
+  all rows, and how often the set that it puts first is within 0.02 of the best one. This is a
+  simulation. "proved" is the number of rows from which on a distance is within 0.05 of that without
+  noise with a probability of 95 %, for `mechanism="gaussian"` (``benchmarks/README.md``).
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_projection.py [curves needed] [--seeds 5]
        [--out benchmarks/results/projection.json]
