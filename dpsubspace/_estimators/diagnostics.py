@@ -494,7 +494,8 @@ def _spread(features: Features, releases: Releases) -> Spread:
         # Two rows are at most twice the bound apart.
         half = noisy_radius(distances, 2 * bound, releases, "half")
         radius = noisy_radius(distances, 2 * bound, releases, "nearly all", within=_NEARLY)
-    return Spread(bound, float(np.linalg.norm(mean)), half, max(half, radius), error)
+    mean_norm = min(bound, float(np.linalg.norm(mean)))  # which noise may bring above
+    return Spread(bound, mean_norm, half, max(half, radius), error)
 
 
 def _warn_of_spread(budget: Budget, records: Records) -> None:
