@@ -12,6 +12,7 @@ from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, slices, to_numpy
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.base import PrivateCall
+from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import GradientSpace
@@ -85,6 +86,7 @@ class ProjectionError(NamedTuple):
     stable_rank: float
 
 
+@with_words
 def private_projection_error(
     X: Any,
     X_public: Any,
@@ -234,7 +236,10 @@ def private_projection_error(
     releases = call.paid()
     with plain_arithmetic(None):
         found = shares_along(X, space, counts)
-        shares, scale = noisy_parts(found, releases, "shares", own=X.shape[1])
+        # A coordinate is off by d units of rounding, so its square by twice that times itself, and
+        # k coordinates add up to at most sqrt(k).
+        own = 2 * X.shape[1] * math.sqrt(counts[-1])
+        shares, scale = noisy_parts(found, releases, "shares", own=own)
     return Released(errors_of(shares, scale, counts, space.dimension), call.guarantee)
 
 
@@ -370,6 +375,7 @@ class Spread(NamedTuple):
     mean_error: float
 
 
+@with_words
 def private_spread(
     X: Any,
     *,

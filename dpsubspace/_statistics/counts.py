@@ -270,8 +270,9 @@ def noisy_parts(
     """Release the mean over records of parts of a whole: numbers that add up to at most 1.
 
     Of `values` (n, k), numbers below 0 and NaN count as 0, and a row that adds up to more than 1 is
-    divided by what it adds up to. `own` is by how many units of rounding a number may differ where
-    its row lies elsewhere. Gives the means and the standard deviation of their noise.
+    divided by what it adds up to. `own` is by how many units of rounding a row may differ, in L2
+    norm, where it lies elsewhere among the others. Gives the means and the standard deviation of
+    their noise.
 
     Privacy: a record brings a vector of numbers from 0 on that add up to at most 1. No norm is
     larger than that sum, so the vector has an L2 norm of at most 1, by which the total moves when
