@@ -114,19 +114,23 @@ def test_noise_is_said_and_errors_stay_in_order(relation):
     assert (np.diff(found.error) <= 0).all() and found.stable_rank >= 1
 
 
-def test_the_bound_of_a_replaced_row_is_tight(monkeypatch):
-    """A row on the first direction becomes one on the second: one number falls, another rises."""
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_bounds_of_errors_are_tight(monkeypatch, relation):
+    """A row on the first direction becomes null, or one on the second: another number rises."""
     directions = np.linalg.svd(unit(PUBLIC))[2]
-    rows, others = X.copy(), X.copy()
+    rows, others, groups = X.copy(), X.copy(), None
     rows[0], others[0] = directions[:2]
+    if relation == "zero_out":
+        groups = groups_of(np.arange(300) > 0)
     totals = []
-    for each in (rows, others):
+    for each, whose in ((rows, None), (others, groups)):
         with releases(monkeypatch) as seen:
             private_projection_error(
-                each, PUBLIC, n_components=[1, 2], neighboring_relation="replace_one"
+                each, PUBLIC, n_components=[1, 2], neighboring_relation=relation, groups=whose
             )
         totals.append(seen[0][0])
-    assert 0.999 * totals[0].replace_bound < move(*totals) <= totals[0].replace_bound
+    bound = totals[0].norm_bound if relation == "zero_out" else totals[0].replace_bound
+    assert 0.999 * bound < move(*totals) <= bound
 
 
 def test_persons_count_once(monkeypatch):
