@@ -396,6 +396,18 @@ MUTANTS = [
         Mutant(f"_statistics/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
+                "counts",
+                "BoundedSum(total, most + slack, math.sqrt(2) * most + slack)",
+                "BoundedSum(total, most + slack, most + slack)",
+                "estimators/test_diagnostics.py",
+            ),
+            (
+                "counts",
+                "BoundedSum(total, most + slack, math.sqrt(2) * most + slack)",
+                "BoundedSum(total, most / 2 + slack, math.sqrt(2) * most + slack)",
+                "estimators/test_diagnostics.py",
+            ),
+            (
                 "shapes",
                 "norm, replaced = np.sqrt(2 * size), 2 * np.sqrt(size)",
                 "norm, replaced = np.sqrt(size), 2 * np.sqrt(size)",

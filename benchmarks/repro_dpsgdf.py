@@ -13,6 +13,8 @@ mean by a grid search that was not charged. Sections:
   for tables, behind ``tabular_pipeline``), where public sizes let them differ. The rows that train
   are drawn anew for each seed.
 - ``centring``: its Table 2, of unit rows without private noise, and what a fit at epsilon 1 tells.
+- ``spread``: the same numbers by `private_spread`: without noise, and means over seeds of what is
+  released at epsilon 1, 0.3 and 0.1.
 - ``rate``: its Theorem 1: excess mean log loss on the rows to train with, by the number of rows, of
   columns, of directions that rows lie on, and by their distance from the origin. As in the theorem,
   no gradient is clipped: the clip norm is the bound on a row.
@@ -22,7 +24,7 @@ mean by a grid search that was not charged. Sections:
   20 coarse classes stand beside the 100 fine ones. Of each class, 20 images train.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_dpsgdf.py
-       [counter_example offsets paired centring rate images classes] [--seeds 20]
+       [counter_example offsets paired centring spread rate images classes] [--seeds 20]
        [--sets digits adult_table ...] [--out benchmarks/results/dpsgdf.json]
 """
 
@@ -40,7 +42,13 @@ from repro_adaptive import blobs, counter_example
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning, tabular_pipeline
+from dpsubspace import (
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    PrivacyWarning,
+    private_spread,
+    tabular_pipeline,
+)
 
 DELTA = 1e-5
 MODELS = {
@@ -194,6 +202,23 @@ def centring_rows(args):
         }
 
 
+def spread_rows(args):
+    for name in ("mnist8k", "fashion10k", "kmnist8k", "cifar10", "chest_mixed", "digits", "adult"):
+        X = repro_defaults.rows_of(name)[0]
+        for epsilon in (math.inf, 1.0, 0.3, 0.1):
+            found = [
+                private_spread(X, epsilon=epsilon, delta=DELTA, random_state=seed).value
+                for seed in (args.seeds if epsilon < math.inf else [0])
+            ]
+            means = np.mean(found, axis=0)
+            row = {"data": name, "n": len(X), "epsilon": epsilon if epsilon < math.inf else None}
+            for title, mean, std in zip(
+                found[0]._fields, means, np.std(found, axis=0), strict=True
+            ):
+                row |= {title: round(float(mean), 3), f"{title}_std": round(float(std), 3)}
+            yield row
+
+
 def labelled_rows(n, d, rank, offset, seed):
     """Rows on `rank` directions around a point, with labels by a logistic model of them."""
     rng = np.random.default_rng([n, d, rank, seed])
@@ -331,6 +356,7 @@ SECTIONS = {
     "offsets": offset_rows,
     "paired": paired_rows,
     "centring": centring_rows,
+    "spread": spread_rows,
     "rate": rate_rows,
     "images": image_rows,
     "classes": class_rows,

@@ -7,6 +7,12 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
 from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
+from dpsubspace._estimators.diagnostics import (
+    ProjectionError,
+    Spread,
+    private_projection_error,
+    private_spread,
+)
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
@@ -43,6 +49,7 @@ from dpsubspace._workflow.importance_display import ImportanceDisplay
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
+from dpsubspace._workflow.projection_display import ProjectionErrorDisplay
 from dpsubspace._workflow.ranking import GSDRankingDisplay
 from dpsubspace._workflow.report import PrivacyReport, privacy_report
 from dpsubspace._workflow.search import PrivateSearch
@@ -94,6 +101,8 @@ __all__ = [
     "PrivateRocCurveDisplay",
     "PrivateScore",
     "PrivateSearch",
+    "ProjectionError",
+    "ProjectionErrorDisplay",
     "PublicChoice",
     "PublicDataWarning",
     "PublicSubspaceLinearRegression",
@@ -103,6 +112,7 @@ __all__ = [
     "ScoreCells",
     "ShapeDisplay",
     "SharedLinearModel",
+    "Spread",
     "SubspaceDistance",
     "TableEncoder",
     "TabularPipeline",
@@ -116,8 +126,10 @@ __all__ = [
     "privacy_report",
     "private_covariance",
     "private_mean",
+    "private_projection_error",
     "private_quantile",
     "private_score",
+    "private_spread",
     "select_public",
     "share_budget",
     "subspace_distance",

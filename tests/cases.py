@@ -136,6 +136,18 @@ def choose(X, target, random_state, **options):
     return dpsubspace.select_public(candidates, X, **options)
 
 
+def project(X, target, random_state, *, module=False, **options):
+    """Errors of directions of public rows, of a linear model or of a small module."""
+    # As many numbers as there are directions: noise in few is hard to test.
+    most = min(6 * X.shape[1] if module else X.shape[1] - 1, 40)
+    options.setdefault("n_components", range(1, max(1, most) + 1))
+    if module:
+        options |= {"module": small_module(X.shape[1], 4), "n_classes": 4}
+    options |= {"epsilon": target.epsilon, "delta": target.delta, "random_state": random_state}
+    options["neighboring_relation"] = target.neighboring_relation
+    return dpsubspace.private_projection_error(X, public_rows(X.shape[1])[0], **options)
+
+
 def on_held_out(Estimator):
     """Fit of an estimator that takes a fitted one, which was made of public rows."""
 
@@ -531,6 +543,30 @@ CASES = [
         },
         {"epsilon": 2.0},
         n=100,
+    ),
+]
+CASES += [
+    Case(
+        "private_projection_error",
+        project,
+        {"plain": {}},
+        {"epsilon": 2.0},
+    ),
+    Case(
+        "private_projection_error, a module",
+        project,
+        {"plain": {}},
+        {"epsilon": 2.0, "module": True},
+        module=True,
+        sparse=False,
+    ),
+    Case(
+        "private_spread",
+        function(dpsubspace.private_spread),
+        {"plain": {}, "public bound": {"row_norm": 3.0}},
+        {"epsilon": 40.0},
+        n=100,
+        rarely=True,
     ),
 ]
 CASES += [

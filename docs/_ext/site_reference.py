@@ -47,6 +47,8 @@ SUBJECTS = {
             "PublicChoice",
             "GSDScorer",
             "SubspaceDistance",
+            "private_projection_error",
+            "ProjectionError",
             "GradientDirections",
             "gradient_subspace_distance",
             "task2vec_distance",
@@ -64,6 +66,8 @@ SUBJECTS = {
             "private_mean",
             "private_quantile",
             "private_covariance",
+            "private_spread",
+            "Spread",
         ],
     ),
     "budget": (
@@ -111,6 +115,7 @@ SUBJECTS = {
             "PrivateCalibrationDisplay",
             "AuditDisplay",
             "GSDRankingDisplay",
+            "ProjectionErrorDisplay",
         ],
     ),
     "statements": (

@@ -370,6 +370,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     --------
     select_public : Chooses among public sets, at a tenth of the price.
     gradient_subspace_distance : The same distance without any privacy.
+    private_projection_error : What directions of a public set miss of private gradients.
     DPPCA : Has the mechanisms, for rows in place of gradients.
 
     Notes

@@ -103,6 +103,10 @@ class ModuleGradients:
     def n_samples(self) -> int:
         return self.X.shape[0]
 
+    @property
+    def n_params(self) -> int:
+        return self._rows.n_params
+
     def relabelled(self, y: np.ndarray) -> ModuleGradients:
         return self.of_rows(self.X, y)
 

@@ -338,6 +338,11 @@ class GradientSpace(Protocol):
     @property
     def width(self) -> int: ...
 
+    @property
+    def dimension(self) -> int:
+        """Number of dimensions that gradients, or rows in their place, have."""
+        ...
+
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[Self, list[int]]:
         """The leading directions of each public set, one set after the other; how many of each."""
         ...
@@ -375,6 +380,10 @@ class FeatureSpace:
     @property
     def width(self) -> int:
         return self.n_features if self.axes is None else len(self.axes)
+
+    @property
+    def dimension(self) -> int:
+        return self.n_features
 
     def spanned(
         self, sets: Sequence[np.ndarray], count: int, *, centered: bool = False
@@ -446,6 +455,10 @@ class ModuleSpace:
     @property
     def width(self) -> int:
         return len(self.weights)
+
+    @property
+    def dimension(self) -> int:
+        return self.gradients.n_params
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[ModuleSpace, list[int]]:
         own = [_some(rows) for rows in sets]

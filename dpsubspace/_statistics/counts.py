@@ -264,6 +264,33 @@ def noise_of_shares(noise_multiplier: float, k: int, n_records: int) -> float:
     return noise_multiplier * math.sqrt(k) / n_records
 
 
+def noisy_parts(
+    values: np.ndarray, releases: Releases, name: str, *, own: float = 0.0
+) -> tuple[np.ndarray, float]:
+    """Release the mean over records of parts of a whole: numbers that add up to at most 1.
+
+    Of `values` (n, k), numbers below 0 and NaN count as 0, and a row that adds up to more than 1 is
+    divided by what it adds up to. `own` is by how many units of rounding a row may differ, in L2
+    norm, where it lies elsewhere among the others. Gives the means and the standard deviation of
+    their noise.
+
+    Privacy: a record brings a vector of numbers from 0 on that add up to at most 1. No norm is
+    larger than that sum, so the vector has an L2 norm of at most 1, by which the total moves when
+    the record becomes null. Two such vectors a and b have ``a @ b >= 0``, so that
+    ``|a - b|^2 <= |a|^2 + |b|^2 <= 2``: a replaced record moves it by at most sqrt(2). A division
+    and a sum of k numbers in float64 are right to ``k + 1`` units of rounding. Event: one Gaussian
+    mechanism.
+    """
+    values, records = _in_unit(values), releases.records_of(values)
+    values = values / np.maximum(values.sum(axis=1), 1.0)[:, None]
+    total = to_numpy(sum_over_parts(_sums, values, records).value)
+    slack = records.slack(EPS, _TOGETHER, own=own)
+    most = 1 + 2 * (values.shape[1] + 1) * EPS
+    released = BoundedSum(total, most + slack, math.sqrt(2) * most + slack)
+    means = to_numpy(releases.gaussian(name, released)) / records.n
+    return means, releases.noise_of(name, released) / records.n
+
+
 def _in_unit(values: Array) -> Array:
     xp = namespace(values)
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))

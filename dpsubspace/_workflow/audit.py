@@ -281,8 +281,9 @@ def audit_estimator(
     ----------
     estimator : estimator or function
         What to audit: any private estimator of this package, which is cloned, or
-        :func:`private_mean`, :func:`private_quantile`, :func:`private_covariance` or
-        :func:`select_public`. Its own `random_state` is not used.
+        :func:`private_mean`, :func:`private_quantile`, :func:`private_covariance`,
+        :func:`private_spread`, :func:`private_projection_error` or :func:`select_public`. Its own
+        `random_state` is not used.
     X : array-like of shape (n_samples, n_features)
         Rows beside the canaries, public or synthetic ones. Where a canary is told better among
         other rows, as of quantiles and components, only their numbers are used.

@@ -26,7 +26,7 @@ from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
-from dpsubspace._estimators import choice, functions, private_scores
+from dpsubspace._estimators import choice, diagnostics, functions, private_scores
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._estimators.composites import PRIVATE, opened
 from dpsubspace._rows.records import NullRecords
@@ -344,6 +344,22 @@ def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
     return np.zeros_like(X), first, last
 
 
+def _off_directions(X: np.ndarray, subject: Subject) -> _Rows:
+    """Rows that lie off all public directions; the canary is the first of these."""
+    public = subject.parameters["X_public"]
+    public = (
+        np.concatenate([_dense(rows) for rows in public]) if isinstance(public, tuple) else public
+    )
+    row = np.linalg.svd(_dense(public))[2][0]
+    return np.zeros_like(X), row, np.zeros_like(row)
+
+
+def _one_heap(X: np.ndarray, _: Subject) -> _Rows:
+    """Rows that are all the same; the canary is opposite, and as far from the origin."""
+    row = np.eye(1, X.shape[1])[0] * _longest(X)
+    return np.tile(row, (len(X), 1)), -row, row
+
+
 # What is seen ---------------------------------------------------------------------------------
 
 
@@ -416,6 +432,14 @@ def _of_mean(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     return np.append(value, planted.row[0] @ value)
 
 
+def _of_errors(fitted: Any, *_: Any) -> np.ndarray:
+    return fitted.value.error
+
+
+def _of_spread(fitted: Any, *_: Any) -> np.ndarray:
+    return np.array(fitted.value)
+
+
 def _of_covariance(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     row = planted.row[0]
     return np.append(np.diag(fitted.value), row @ fitted.value @ row)
@@ -464,6 +488,8 @@ _FUNCTIONS = (
     functions.private_mean,
     functions.private_quantile,
     functions.private_covariance,
+    diagnostics.private_projection_error,
+    diagnostics.private_spread,
     choice.select_public,
     private_scores.private_score,
 )
@@ -487,6 +513,8 @@ DESIGNS = {
     "private_mean": Design(_of_mean, own=_own_entries),
     "private_quantile": Design(_of_quantiles, rows=_around_quantiles),
     "private_covariance": Design(_of_covariance, own=_own_variances, instead=0.0),
+    "private_projection_error": Design(_of_errors, rows=_off_directions),
+    "private_spread": Design(_of_spread, rows=_one_heap),
     "private_score": Design(_of_score, "classes"),
     "select_public": Design(_of_choice, rows=_between_sets),
 }

@@ -474,7 +474,7 @@ class PrivacyLedger:
             raise PrivacyError(
                 f"{name} is no private function of this package: what it tells of the records"
                 " could not be counted. Call private_score, private_mean, private_quantile,"
-                " private_covariance or select_public."
+                " private_covariance, private_spread, private_projection_error or select_public."
             )
         self._book.check_failures()
         self._check_other()

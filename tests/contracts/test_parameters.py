@@ -34,7 +34,9 @@ from dpsubspace import (
     TabularPipeline,
     private_covariance,
     private_mean,
+    private_projection_error,
     private_quantile,
+    private_spread,
 )
 
 with literally():
@@ -460,6 +462,24 @@ WALKS = [
         },
         {"without privacy": EXACT},
         cheap=("plain", "ranges", "without privacy"),
+    ),
+    Walk(
+        private_projection_error,
+        returned(private_projection_error, X, PUBLIC),
+        BUDGET
+        | {"n_components": [1, 3], "module": "cnn", "n_classes": 4, "input_shape": (5,)}
+        | {"groups": WHOSE},
+        {"plain": {}, "without privacy": {"epsilon": INF}},
+        {"plain": NO_MODULE, "without privacy": EXACT | NO_MODULE},
+        cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        private_spread,
+        returned(private_spread, X),
+        BUDGET | {"row_norm": 3.0, "groups": WHOSE},
+        {"plain": {"epsilon": 9.0}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT},
+        cheap=("plain", "without privacy"),
     ),
     Walk(
         PrivateSearch,

@@ -20,8 +20,10 @@ from dpsubspace import (
     PrivacyUtilityDisplay,
     PrivateCalibrationDisplay,
     PrivateRocCurveDisplay,
+    ProjectionErrorDisplay,
     ShapeDisplay,
     private_mean,
+    private_projection_error,
     private_score,
     tabular_pipeline,
 )
@@ -349,6 +351,50 @@ CALIBRATIONS = evaluations(
     {"ref_line": False, "ref_kw": {"color": "red"}},
 )
 
+with literally():
+    ERRORS = private_projection_error(X[30:], X[:30], epsilon=9.0, random_state=0)
+    PIXELS = np.random.default_rng(0).normal(size=(20, 64))
+MISSED = {"n_components": [1, 2, 4], "error": [0.8, 0.5, 0.2]}
+PROJECTIONS = walks_of(
+    ProjectionErrorDisplay,
+    {
+        "made": (
+            of_constructor(ProjectionErrorDisplay, **MISSED),
+            {"random": [0.9, 0.8, 0.6], "noise": [0.1, 0.1, 0.1], "stable_rank": 2.0}
+            | {"name": "ours", "privacy": "privacy"},
+            PLAIN,
+        ),
+        "from_public": (
+            drawn(
+                lambda **options: ProjectionErrorDisplay.from_public(
+                    PIXELS, **{"random_state": 0, "n_components": [1, 3], **options}
+                )
+            ),
+            AX
+            | {"n_components": [2], "random_state": 1, "name": "ours"}
+            | {"module": "cnn", "input_shape": (4, 4, 4), "n_classes": 3},
+            {"plain": {}, "module": {"module": "cnn", "input_shape": (8, 8)}},
+            {"plain": dict.fromkeys(("input_shape", "n_classes"), "is used without a `module`.")},
+        ),
+        "from_released": (
+            drawn(lambda **options: ProjectionErrorDisplay.from_released(ERRORS, **options)),
+            AX | {"name": "ours"},
+            PLAIN,
+        ),
+        "plot": (
+            of_plot(
+                lambda: ProjectionErrorDisplay(
+                    **MISSED, noise=[0.1, 0.1, 0.1], random=[0.9, 0.8, 0.6]
+                )
+            ),
+            AX
+            | {"name": "ours", "plot_random": False, "line_kw": {"color": "red"}}
+            | {"band_kw": BLACK, "random_kw": {"color": "red"}},
+            PLAIN,
+        ),
+    },
+)
+
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
 SCHEMA = {"a": (-9, 9), "b": (-9, 9), "c": ["x", "y"]}
 with literally():
@@ -417,7 +463,17 @@ IMPORTANCES = walks_of(
     },
 )
 
-WALKS = [*AUDITS, *BUDGETS, *RANKINGS, *UTILITY, *ROCS, *CALIBRATIONS, *SHAPES, *IMPORTANCES]
+WALKS = [
+    *AUDITS,
+    *BUDGETS,
+    *RANKINGS,
+    *PROJECTIONS,
+    *UTILITY,
+    *ROCS,
+    *CALIBRATIONS,
+    *SHAPES,
+    *IMPORTANCES,
+]
 
 
 @pytest.mark.parametrize(("walk", "mode"), rows(WALKS))

@@ -22,6 +22,7 @@ EXTRAS = {
     "_workflow.importance_display": "matplotlib",
     "_workflow.audit": "matplotlib",
     "_workflow.evaluation": "matplotlib",
+    "_workflow.projection_display": "matplotlib",
     "_workflow.ranking": "matplotlib",
     "_workflow.shape_display": "matplotlib",
 }

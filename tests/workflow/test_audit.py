@@ -53,8 +53,10 @@ from dpsubspace import (
     audit_estimator,
     private_covariance,
     private_mean,
+    private_projection_error,
     private_quantile,
     private_score,
+    private_spread,
     select_public,
     tabular_pipeline,
 )
@@ -247,6 +249,10 @@ AUDITS = {
         "plain": Audit(private_covariance),
         "many runs": Audit(private_covariance, options=FEW | MANY),
     },
+    "private_projection_error": {
+        "plain": Audit(private_projection_error, given={"X_public": public_rows(5)[0]}),
+    },
+    "private_spread": {"plain": Audit(private_spread)},
     "private_score": {
         "plain": Audit(private_score, LABELS, {"model": LAST}),
     },
