@@ -364,9 +364,9 @@ def audit_estimator(
     (Steinke, Nasr, Jagielski, 2023, Theorem 5.2), with whatever the attacker has learned from
     other runs. The same bound holds for "tracing", whatever the rows are, since their coins are
     tossed after they are known. Rows are ranked by the product of what a fit has learned beyond a
-    ridge regression with the gradient of the row, as in the proofs of lower bounds for private linear
-    regression (Cai, Wang, Zhang, 2021; Thaker, Setlur, Wu, Smith, 2024, section 4). It shows much
-    only where there are more columns, or directions of a subspace, than canaries.
+    ridge regression with the gradient of the row, as in the proofs of lower bounds for private
+    linear regression (Cai, Wang, Zhang, 2021; Thaker, Setlur, Wu, Smith, 2024, section 4). It shows
+    much only where there are more columns, or directions of a subspace, than canaries.
 
     The "gaussian" bound is that of Nasr et al. (2023): Clopper-Pearson intervals of
     both errors, at half of ``1 - confidence`` each, and the mu of Gaussian differential privacy
