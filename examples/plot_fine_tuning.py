@@ -52,6 +52,8 @@ for _ in range(40):
 
 
 class LoRA(nn.Module):
+    """A frozen layer, and beside it a product of thin matrices that is trained."""
+
     def __init__(self, layer, rank=4):
         super().__init__()
         self.layer = layer.requires_grad_(False)
@@ -60,6 +62,7 @@ class LoRA(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, rows):
+        """Sum of both."""
         return self.layer(rows) + self.up(self.down(rows))
 
 
