@@ -8,12 +8,15 @@ confidence may happen once in 20 times. Sections:
 - ``claims``: the package as it is, by guesses about 500 canaries in one run, or 200 in as many.
 - ``broken``: the same with a tenth of the noise and the claim as before: does an audit notice?
 - ``gaussian``: as the package is, by both error rates of 200 runs, where releases are Gaussian.
+- ``tracing``: linear regression of 200 normal rows, which the tracing attack is about, beside
+  planted canaries, with all of the noise and a tenth of it. Runs only when it is named.
 
-usage: python benchmarks/repro_audit.py [claims broken gaussian] [--seeds 3] [--epsilons 1 3 8]
-       [--only DPPCA ...] [--out benchmarks/results/audit.json]
+usage: python benchmarks/repro_audit.py [claims broken gaussian tracing] [--seeds 3]
+       [--epsilons 1 3 8] [--only DPPCA ...] [--out benchmarks/results/audit.json]
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -47,6 +50,7 @@ from dpsubspace import (
 DELTA = 1e-5
 RANGES = {"bounds": (-6, 8), "target_bounds": (-1, 2)}
 FEW = {"n_canaries": 100, "n_training": 60}
+PLANTED = {"n_canaries": 200, "n_training": 60}
 
 
 def rows(n=100, d=5, seed=0):
@@ -154,6 +158,37 @@ def row(name, audited, epsilon, args, **options):
     return {"audited": name, "claim": epsilon, "method": results[0].method} | of_seeds(results)
 
 
+def shared_directions(n, d, k, seed=0):
+    """Normal rows whose targets follow k of d directions, and public tasks that tell which."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.normal(size=(d, k)))[0]
+    sets = tuple(rng.normal(size=(100, d)) for _ in range(k + 10))
+    y_public = tuple(x @ basis @ rng.normal(size=k) / np.sqrt(k) for x in sets)
+    X = rng.normal(size=(n, d))
+    y = X @ basis @ rng.normal(size=k) / np.sqrt(k) + 0.5 * rng.normal(size=n)
+    return X, y, {"X_public": sets, "y_public": y_public}
+
+
+def regressions():
+    """Regressions to trace the rows of, by name."""
+    ends = {"target_bounds": (-2, 2)}
+    for name, Estimator, sizes in (
+        ("PublicSubspaceLinearRegression", PublicSubspaceLinearRegression, (200, 40, 20)),
+        ("DPLinearRegression", DPLinearRegression, (200, 40, 20)),
+        ("DPLinearRegression, wide", DPLinearRegression, (200, 100, 50)),
+        ("DPSGDRegressor, wide", DPSGDRegressor, (200, 800, 50)),
+    ):
+        n, d, k = sizes
+        rows, y, public = shared_directions(n, d, k)
+        options = {
+            PublicSubspaceLinearRegression: {"n_components": k},
+            DPLinearRegression: {"bounds": (-3, 3)},
+            DPSGDRegressor: {"data_norm": 1.1 * np.sqrt(d)},
+        }[Estimator]
+        given = public if Estimator is PublicSubspaceLinearRegression else {}
+        yield name, Audited(partial(Estimator, **ends, **options), y, given, rows=rows)
+
+
 def of_seeds(results):
     """Bounds of several seeds."""
     bounds = [result.epsilon_lower_bound for result in results]
@@ -190,7 +225,17 @@ def gaussian(args):
                 yield row(name, audited, epsilon, args, **options)
 
 
+def tracing(args):
+    for name, audited in regressions():
+        for epsilon in args.epsilons:
+            for noise, context in (("all", nullcontext), ("a tenth", tenth_of_the_noise)):
+                for statistic, options in (("tracing", {}), ("guesses", PLANTED)):
+                    with context():
+                        found = row(name, audited, epsilon, args, statistic=statistic, **options)
+                    yield {"noise": noise, "statistic": statistic} | found
+
+
 if __name__ == "__main__":
-    sections = {"claims": claims, "broken": broken, "gaussian": gaussian}
+    sections = {"claims": claims, "broken": broken, "gaussian": gaussian, "tracing": tracing}
     options = {"seeds": 3, "epsilons": [1.0, 3.0, 8.0], "only": [""]}
-    run(__doc__, sections, options, ignored=[PrivacyWarning])
+    run(__doc__, sections, options, ignored=[PrivacyWarning], left_out=["tracing"])

@@ -75,7 +75,8 @@ class Case:
             options.setdefault("classes", [0, 1, 2, 3])
         if self.module:
             n_outputs = 1 if self.task == "numbers" else 4
-            options["module"] = small_module(X.shape[1], n_outputs)
+            build = adapted_module if options.pop("adapted", False) else small_module
+            options["module"] = build(X.shape[1], n_outputs)
         model = self.build(neighboring_relation=relation, **options)
         if self.task == "rows":
             given = {"X_public": (public_rows(X.shape[1])[0],)} if public["public"] else {}
@@ -105,6 +106,25 @@ def small_module(width, n_outputs):
         for part in module.parameters():
             part.copy_(torch.as_tensor(rng.normal(size=part.shape) / 2))
     return module
+
+
+def adapted_module(width, n_outputs):
+    """The same with a frozen first layer, a product of thin matrices beside it, and buffers."""
+    torch = pytest.importorskip("torch")
+    nn, module = torch.nn, small_module(width, n_outputs)
+
+    class Adapted(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer.requires_grad_(False)
+            self.norm = nn.BatchNorm1d(layer.out_features).requires_grad_(False)
+            self.down = nn.Parameter(layer.weight[:2].clone())
+            self.up = nn.Parameter(torch.zeros(layer.out_features, 2))
+
+        def forward(self, rows):
+            return self.norm(self.layer(rows)) + rows @ self.down.T @ self.up.T
+
+    return nn.Sequential(Adapted(module[0]), *module[1:])
 
 
 def tasks(rows):
@@ -351,6 +371,8 @@ MODULES = {
     "layers": gradients(groups="layers"),
     "public labels": gradients(labels="public", power_iterations=None) | {"labelled": True},
     "mirror": {"mirror": True, "batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
+    "adapters": {"public": False, "adapted": True},
+    "adapters, public rows": {"adapted": True},
 }
 BOUGHT = {"data_norm": None, "bounds": None}
 GIVEN = {"data_norm": 3.0, "bounds": None}

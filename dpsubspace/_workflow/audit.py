@@ -43,6 +43,17 @@ def in_one_run(
     return tell(fitted, planted), guarantee
 
 
+def in_one_run_of_rows(
+    subject: Subject, X: Any, y: Any, coins: np.ndarray, seeds: Iterator[int | None]
+) -> tuple[np.ndarray, PrivacyGuarantee]:
+    """One fit to the rows, of which the last ones are the canaries: the same."""
+    tell = subject.design.traced
+    assert tell is not None, "checked before"
+    planted = subject.design.themselves(X, y, subject, len(coins))
+    fitted, guarantee = _run(subject, planted.world(coins), next(seeds))
+    return tell(fitted, planted), guarantee
+
+
 def in_many_runs(
     subject: Subject,
     X: Any,
@@ -203,8 +214,8 @@ class AuditResult:
         What was audited.
     method : {"one_run", "many_runs"}, default="one_run"
         Whether all canaries were in one fit, or each in one of its own.
-    statistic : {"guesses", "gaussian"}, default="guesses"
-        How the bound follows from the guesses.
+    statistic : {"guesses", "gaussian", "tracing"}, default="guesses"
+        How the bound follows from the guesses, or "tracing" where rows themselves were traced.
 
     See Also
     --------
@@ -294,13 +305,16 @@ def audit_estimator(
         estimators that are linear in features, and for means and covariances. "many_runs" is a
         game of two worlds, for all others too: many fits with one canary, which some have and
         others have not. "auto" is "one_run" where that can be.
-    statistic : {"guesses", "gaussian"}, default="guesses"
+    statistic : {"guesses", "gaussian", "tracing"}, default="guesses"
         How the bound follows from guesses. "guesses" counts those about the canaries that show
         the most, and holds for whatever was released. "gaussian" takes the rates of both errors and
         is far closer to the truth, but holds only for what the claim says to be Gaussian
-        noise without sampling; it needs "many_runs".
+        noise without sampling; it needs "many_runs". "tracing" counts guesses, but plants nothing:
+        the last rows of `X` are the canaries of one fit. It tells what such a fit shows of real
+        rows, is for linear regression, and needs "one_run".
     n_canaries : int, optional
-        Number of canaries. Default: 500 in one run, and 200 in many.
+        Number of canaries. Default: 500 in one run, and 200 in many. Where `statistic` is
+        "tracing" it is at most the number of rows.
     n_guesses : int, optional
         How many of the canaries that show the most are guessed about: half to have taken part and
         half not (an odd number is rounded down). It is fixed before anything is seen. Default:
@@ -349,13 +363,25 @@ def audit_estimator(
     In many runs each canary has a fit of its own. Together they are one mechanism in which each
     canary has part in one run, so that the bound for many canaries in one run holds for them
     (Steinke, Nasr, Jagielski, 2023, Theorem 5.2), with whatever the attacker has learned from
-    other runs. The "gaussian" bound is that of Nasr et al. (2023): Clopper-Pearson intervals of
+    other runs. The same bound holds for "tracing", whatever the rows are, since their coins are
+    tossed after they are known. Rows are ranked by the product of what a fit has learned beyond a
+    ridge regression with the gradient of the row, as in the proofs of lower bounds for private
+    linear regression (Cai, Wang, Zhang, 2021; Thaker, Setlur, Wu, Smith, 2024, section 4). It shows
+    much only where there are more columns, or directions of a subspace, than canaries.
+
+    The "gaussian" bound is that of Nasr et al. (2023): Clopper-Pearson intervals of
     both errors, at half of ``1 - confidence`` each, and the mu of Gaussian differential privacy
     that they refute.
 
     References
     ----------
+    Cai, Wang, Zhang. "The cost of privacy: optimal rates of convergence for parameter estimation
+    with differential privacy". Annals of Statistics 49, 2021.
+
     Steinke, Nasr, Jagielski. "Privacy auditing with one (1) training run". NeurIPS 2023.
+
+    Thaker, Setlur, Wu, Smith. "On the benefits of public representations for private transfer
+    learning under distribution shift". NeurIPS 2024.
 
     Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini, Terzis. "Tight auditing of
     differentially private machine learning". USENIX Security 2023.
@@ -373,7 +399,7 @@ def audit_estimator(
     False
     """
     check_choice("method", method, ("auto", "one_run", "many_runs"))
-    check_choice("statistic", statistic, ("guesses", "gaussian"))
+    check_choice("statistic", statistic, ("guesses", "gaussian", "tracing"))
     confidence = check_real("confidence", confidence, low=0.5, high=1, include_low=True)
     n_training = check_integer("n_training", n_training, low=10)
     if payer_of() is not None:
@@ -383,8 +409,14 @@ def audit_estimator(
         )
     subject = subject_of(estimator, y, fit_params)
     method = _method(subject, method, statistic, groups)
-    n_canaries = _DEFAULT[method] if n_canaries is None else n_canaries
+    most = np.shape(X)[0] if statistic == "tracing" else math.inf
+    n_canaries = min(_DEFAULT[method], most) if n_canaries is None else n_canaries
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
+    if n_canaries > most:
+        raise ValueError(
+            f"`n_canaries` must be at most {most} (the rows of X), since statistic='tracing' plants"
+            f" none, got {n_canaries}."
+        )
     if statistic == "gaussian":
         if n_guesses not in (None, n_canaries):
             raise ValueError(
@@ -406,7 +438,8 @@ def audit_estimator(
             warnings.simplefilter("ignore", category)
         seeds = _seeds(source, random_state)
         if method == "one_run":
-            shown, guarantee = in_one_run(subject, X, y, coins, seeds)
+            attack = in_one_run_of_rows if statistic == "tracing" else in_one_run
+            shown, guarantee = attack(subject, X, y, coins, seeds)
         else:
             many = (subject, X, y, groups, coins, n_training, seeds)
             check = _check_gaussian if statistic == "gaussian" else lambda guarantee: None
@@ -435,6 +468,13 @@ def audit_estimator(
 
 def _method(subject: Subject, method: str, statistic: str, groups: Any) -> str:
     reason = ""
+    if statistic == "tracing":
+        if method == "many_runs" or groups is not None or subject.design.traced is None:
+            raise PrivacyError(
+                "statistic='tracing' is for linear regression, in one run and without `groups`:"
+                " leave it out."
+            )
+        return "one_run"
     if subject.design.own is None:
         reason = f"{subject.name} does not treat features alike and apart"
     elif groups is not None:

@@ -22,6 +22,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_regressor
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import cross_val_predict
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
@@ -190,6 +193,8 @@ class Design:
     # From what was fitted and the planted rows, one number for each of many canaries that have a
     # feature of their own, larger if it took part. None where that tells nothing.
     own: Callable[[Any, Planted], np.ndarray] | None = None
+    # The same for rows of the table themselves.
+    traced: Callable[[Any, Planted], np.ndarray] | None = None
     instead: float = -1.0  # What a canary is multiplied by to be replaced, unless `rows` says so
 
     def planted(self, X: Any, y: Any, groups: Any, subject: Subject) -> Planted:
@@ -230,6 +235,19 @@ class Design:
             return planted
         instead = np.where(index[:, None] >= 0, self.instead * rows, rows)
         return replace(planted, other=replace(planted, X=instead))
+
+    def themselves(self, X: Any, y: Any, subject: Subject, n_canaries: int) -> Planted:
+        """The rows, of which the last ones are the canaries.
+
+        What a canary is replaced by is the same row with its target mirrored in the range.
+        """
+        X, y = _dense(X), np.asarray(y, dtype=float)
+        index = np.maximum(np.arange(len(X)) - (len(X) - n_canaries), -1)
+        planted = Planted(X, y, None, index)
+        if subject.relation == "zero_out":
+            return planted
+        mirrored = self._ends(y, subject).sum() - y
+        return replace(planted, other=replace(planted, y=np.where(index >= 0, mirrored, y)))
 
     def _near(self, X: np.ndarray, _: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The rows themselves, and a canary as long as the longest where they vary least."""
@@ -484,6 +502,35 @@ def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
     return np.diag(fitted.value)[-(planted.index.max() + 1) :]
 
 
+# What is seen of the rows themselves -------------------------------------------------------------
+
+# Penalties of the model without privacy that takes the place of the true weights, for columns
+# in units of their deviations: from almost none to one that leaves the mean alone.
+_PENALTIES = np.logspace(-2, 5, 15)
+
+
+def _traces(fitted: Any, planted: Planted) -> np.ndarray:
+    """Tracing statistic of linear regression, ``(y - b'x) (w - b)'x`` (Cai, Wang, Zhang, 2021).
+
+    It is the product of the gradient of a row at the true weights b with what was learned beyond
+    them, w - b: 0 in the mean over rows that took no part, and above 0 over those that took part.
+    The lower bound of Thaker, Setlur, Wu and Smith (2024, section 4) rests on it.
+
+    In place of ``b'x`` stands what ridge regression on the other rows predicts. Noise makes fits
+    shrink, so that ``w'x`` is held against the multiple of it that is nearest. Half of the mean
+    of a row that took part is subtracted, since it is larger for longer gradients.
+    """
+    X, y = StandardScaler().fit_transform(planted.X), planted.y
+    expected = cross_val_predict(RidgeCV(_PENALTIES), X, y)
+    pulls = y - (expected if planted.other is None else planted.other.y)
+    found, known = fitted.predict(planted.X), np.column_stack([np.ones(len(y)), expected])
+    beyond = found - known @ np.linalg.lstsq(known, found, rcond=None)[0]
+    canaries = planted.index >= 0
+    shown = (pulls * beyond)[canaries]
+    usual = (pulls**2 * np.sum(X**2, axis=1))[canaries]
+    return shown - usual * (usual @ shown) / max(float(usual @ usual), 1e-300)
+
+
 _FUNCTIONS = (
     functions.private_mean,
     functions.private_quantile,
@@ -498,8 +545,8 @@ _FUNCTIONS = (
 # functions by their name.
 DESIGNS = {
     "linear labels": Design(_of_linear, "classes", own=_own_weights),
-    "linear numbers": Design(_of_linear, "numbers", own=_own_weights),
-    "regression": Design(_of_linear, "numbers", rows=_at_an_end),
+    "linear numbers": Design(_of_linear, "numbers", own=_own_weights, traced=_traces),
+    "regression": Design(_of_linear, "numbers", rows=_at_an_end, traced=_traces),
     "shared model": Design(_of_shared, "numbers", rows=_at_an_end),
     "module labels": Design(_of_module, "classes"),
     "module numbers": Design(_of_module, "numbers"),

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import zoo
+from cases import adapted_module
 from helpers import (
     RELATIONS,
     assert_refused,
@@ -119,6 +120,25 @@ def test_frozen_layers_stay_bit_for_bit():
     for name in ("weight", "bias"):
         assert torch.equal(getattr(model.module_[0], name), getattr(module[0], name))
         assert not torch.equal(getattr(model.module_[2], name), getattr(module[2], name))
+
+
+@pytest.mark.parametrize("public", [{}, {"X_public": P}], ids=["DP-SGD", "GEP"])
+def test_only_adapters_of_a_public_network_are_trained_and_its_buffers_stay(monkeypatch, public):
+    """Weights and statistics are public, and must not become functions of private rows."""
+    X, y = blobs(n=200)
+    module = adapted_module(5, 3).train()
+    before = state(module)
+    trained = {name for name, weights in module.named_parameters() if weights.requires_grad}
+    with releases(monkeypatch) as found:
+        model = DPModuleClassifier(module, directions=EIGHT, **OPTIONS).fit(X, y, **public)
+    after = state(model.module_)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == trained == {"0.down", "0.up", "2.weight", "2.bias"}
+    assert_same_state(module, before)
+    # Nothing but gradients of the trained weights is released, and their coordinates.
+    n_trained = sum(before[name].numel() for name in trained)
+    sizes = {np.size(out) for _, out, _ in found}
+    assert sizes == ({n_trained, 8} if public else {n_trained})
 
 
 def test_the_warning_of_noise_counts_the_parameters_of_the_module():
