@@ -9,13 +9,16 @@ never private ones; seeds draw rows and noise. Sections:
 - ``other``: public rows of which the columns are in another order, noise, and rows of another set.
 - ``rows``: 5 to 2,000 public rows of the same source.
 - ``values``: R2 of `GEPRegressor`, with 500 public rows of the same source.
+- ``mirror``: mirror descent ("mirror"; "from zero" with ``init="zero"``) with 200 labelled public
+  rows: of the same source, of one class, with the labels of other classes, and with shuffled
+  columns. "alone" is logistic regression on the public rows.
 
 "r" is the number of rows over the noise multiplier of all steps. "scattering" are photographs seen
 by 32 filters of 8 directions, of which the sizes are averaged over 4 x 4 squares; "simulation" has
 300 columns of variance 1 / j, all of which matter alike; "kegg" has a target cut into thirds, and
 columns between their quantiles of 0.01 and 0.99, which are taken to be public.
 
-usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py [own other rows values]
+usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py [own other rows values mirror]
        [--seeds 10] [--sets mnist code ...] [--methods auto k=8 ...] [--out FILE]
 """
 
@@ -24,6 +27,8 @@ from functools import cache
 import _data
 import numpy as np
 from _run import run, spread
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier, GEPRegressor
 from dpsubspace._accounting.budget import Sizes
@@ -43,6 +48,8 @@ OTHER = {
 }
 NUMBERS = (5, 20, 50, 150, 500, 2000)
 OF_ROWS = ("mnist", "adult", "simulation")
+LABELLED = ("own", "one class", "wrong labels", "shuffled")
+OF_MIRROR = ("mnist", "fashion", "adult")
 VALUES = ("california", "protein", "wine_quality", "bike", "mnist", "scattering", "simulation")
 
 # Data -------------------------------------------------------------------------------------------
@@ -201,7 +208,50 @@ def values(args):
             yield {"set": name, "n": n, "epsilon": epsilon} | spread("r2", scores)
 
 
-SECTIONS = {"own": own, "other": other, "rows": rows, "values": values}
+def labelled_rows(name, n, m, seed, kind):
+    """Private rows and labels, public rows and labels, and the test set."""
+    X, y, X_test, y_test = loaded(name)
+    order = np.random.default_rng([seed, 21]).permutation(len(X))
+    rest, rng = order[n:], np.random.default_rng([seed, 22])
+    if kind == "one class":
+        rest = rest[y[rest] == y[rest[0]]]
+    P, labels = X[rest[:m]], y[rest[:m]]
+    if kind == "wrong labels":
+        labels = (labels + 1) % (y.max() + 1)
+    elif kind == "shuffled":
+        P = P[:, rng.permutation(P.shape[1])]
+    return X[order[:n]], y[order[:n]], P, labels, X_test, y_test
+
+
+def labelled_accuracy(name, n, epsilon, m, kind, method, seed):
+    X, y, P, labels, X_test, y_test = labelled_rows(name, n, m, seed, kind)
+    options, public = {"epsilon": epsilon, "random_state": seed}, {}
+    if method == "alone":
+        several = len(np.unique(labels)) > 1
+        model = LogisticRegression(C=10, max_iter=200) if several else DummyClassifier()
+        return model.fit(P, labels).score(X_test, y_test)
+    if method.startswith("dpsgd"):
+        model = (DPSGDClassifier if method == "dpsgd" else DPSGDFClassifier)(**options)
+    else:
+        init = "zero" if method == "from zero" else "auto"
+        model = GEPClassifier(mirror=True, init=init, **options)
+        public = {"X_public": (P,), "y_public": (labels,)}
+    return model.fit(X, y, **public).score(X_test, y_test)
+
+
+def mirror(args):
+    for name in chosen(args, OF_MIRROR):
+        for n, epsilon in CELLS[:2]:
+            for kind in LABELLED:
+                for method in ("dpsgd", "dpsgdf", "alone", "mirror", "from zero"):
+                    if method in args.methods or args.methods == METHODS:
+                        cell = {"set": name, "n": n, "epsilon": epsilon, "public": kind}
+                        call = (name, n, epsilon, 200, kind, method)
+                        found = [labelled_accuracy(*call, seed) for seed in args.seeds]
+                        yield cell | {"method": method} | spread("accuracy", found)
+
+
+SECTIONS = {"own": own, "other": other, "rows": rows, "values": values, "mirror": mirror}
 
 if __name__ == "__main__":
     # Few rows and small epsilons are the point.

@@ -359,6 +359,7 @@ DIRECTIONS = {
     "no intercept": gradients(embedding_share=0.3) | {"fit_intercept": False},
     "no residual": gradients(residual=False),
     "mirror": gradients(labels="public") | {"mirror": True, "init": "public"},
+    "mirror from zero": {"n_components": 2, "mirror": True, "init": "zero"},
     "exact": gradients(power_iterations=None),
     "many": gradients(60, residual_norm=3.0) | {"clip_norm": 0.01},
 }

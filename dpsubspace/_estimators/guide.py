@@ -351,7 +351,7 @@ class PublicGuide:
 
     def _asks_right(self, sizes: Sizes) -> bool:
         """Whether private rows are asked how well a fit to public labels does."""
-        return self.init == "auto" and sizes.labelled
+        return (self.init == "auto" or self.mirror) and sizes.labelled
 
     # What is trained ------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class PublicGuide:
         clip_norm: float,
     ) -> Problem:
         """A linear model with the directions and the start that public rows are good for."""
-        features, source, start = linear.features, linear.source, linear.start
+        features, source, fitted = linear.features, linear.source, linear.start
         assert features is not None
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
         rows = unshifted.shifted(features.shift)
@@ -376,9 +376,9 @@ class PublicGuide:
         if public.targets is not None:
             targets = bounded.public_targets(public.targets)
             anchors = anchors.relabelled(as_like(targets, bounded.targets))
-            if self.init != "zero":
+            if self.init != "zero" or self.mirror:
                 labelled = Labelled(source.loss, to_numpy(formed), targets, linear.n_outputs)
-                start = as_like(labelled.fitted(), start)
+                fitted = as_like(labelled.fitted(), fitted)
         clear = _clear(releases.budget, features, linear.n_outputs, clip_norm)
         multiplier = releases.budget.per_record_multiplier(STEPS)
         principal = principal_directions(unshifted, features)
@@ -391,14 +391,14 @@ class PublicGuide:
         )
         directions, needed = self._kept(principal, known, clear)
         knowing = source if directions is None else source.with_public(directions.vectors)
-        shares = self._checked(knowing, needed, start, labelled, releases)
+        shares = self._checked(knowing, needed, fitted, labelled, releases)
         if needed is not None and "held" in shares and shares["held"] < needed:
             directions = None
+        trusted = labelled is not None
         if labelled is not None and "right" in shares:
             scale = releases.budget.scales["checks"]
             noise = noise_of_shares(scale, len(shares), features.n_samples)
-            if not self._trusts(labelled, shares["right"], noise):
-                start = linear.start
+            trusted = self._trusts(labelled, shares["right"], noise)
         if self.anchors is not None:
             knowing = source.with_public(formed)
         elif directions is None:
@@ -408,8 +408,9 @@ class PublicGuide:
             source=knowing,
             public=anchors,
             directions=None if directions is None else directions.vectors,
+            mirrored=self.mirror and trusted,
         )
-        if start is linear.start:
+        if self.init == "zero" or (self.init == "auto" and not trusted) or labelled is None:
             return guided
         energies = (directions or principal).energies
         remaining = _auto.remaining(
@@ -420,7 +421,7 @@ class PublicGuide:
             n_samples=features.n_samples,
             multiplier=multiplier,
         )
-        return replace(guided, start=start, remaining=remaining, init="public")
+        return replace(guided, start=fitted, remaining=remaining, init="public")
 
     def _kept(
         self, principal: Directions, sizes: PublicSizes, clear: float
@@ -515,7 +516,7 @@ class PublicGuide:
                 residual=False,
                 n_samples=problem.source.n_samples,
             )
-        return mirrored(step, problem, budget) if self.mirror else step
+        return mirrored(step, problem, budget) if problem.mirrored else step
 
     def has_objective(self, problem: Problem) -> bool:
         # Gradients on directions of their own at every step are those of no one function.

@@ -556,7 +556,8 @@ class Problem:
     `features` are those of a linear model. `public` gives gradients of public rows at the same
     parameters, and `directions` are those of their features, where gradients are embedded on
     them. `remaining` is how long training should be from this start, beside one from zero;
-    `n_outputs` the columns of scores; `init` says what start that is.
+    `n_outputs` the columns of scores; `init` says what start that is, and `mirrored` whether the
+    gradient of public rows is mixed in.
     """
 
     source: Any
@@ -568,6 +569,7 @@ class Problem:
     directions: Array | None = None
     remaining: float = 1.0
     init: str = "zero"
+    mirrored: bool = False
 
 
 def linear_problem(

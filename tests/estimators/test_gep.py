@@ -604,8 +604,9 @@ def test_the_public_gradient_is_the_mean_over_all_chunks(rng):
 
 
 @noisy
-def test_mirror_descent_ends_on_public_gradients():
-    """Where private labels are wrong: it unlearns them."""
+def test_mirror_descent_ends_on_public_gradients(monkeypatch):
+    """Where private labels are wrong, and those of public rows are believed: it unlearns them."""
+    monkeypatch.setattr(PublicGuide, "_trusts", lambda *given: True)
     (X, y), (rows, labels) = apart(300), apart(60)
     scores = {
         mirror: GEPClassifier(epsilon=1e3, init="zero", mirror=mirror, n_iter=50, random_state=0)
@@ -615,6 +616,41 @@ def test_mirror_descent_ends_on_public_gradients():
     }
     # Of 16 tables, all had 0.00, and 0.95 with a deviation of 0.05.
     assert scores[False] < 0.1 and scores[True] > 0.6
+
+
+@noisy
+@pytest.mark.parametrize("init", ["auto", "zero", "public"])
+def test_mirror_descent_does_not_mix_in_labels_that_are_found_out(init, monkeypatch):
+    """Private rows bear out the right labels, and neither wrong ones nor those of one class."""
+    mixed = []
+    step = PublicGuide.step
+
+    def noted(guide, problem, *given):
+        mixed.append((problem.mirrored, problem.init))
+        return step(guide, problem, *given)
+
+    monkeypatch.setattr(PublicGuide, "step", noted)
+    (X, y), (rows, right) = apart(3000), apart(60)
+    model = GEPClassifier(init=init, mirror=True, n_iter=2, random_state=0)
+    for labels in (right, (right + 1) % 3, np.zeros_like(right)):
+        model.fit(X, y, X_public=rows, y_public=labels)
+    # As in the test of starts, limits are more than 20 deviations of the noise away.
+    assert [used for used, _ in mixed] == [True, False, False]
+    asked = {"auto": ["public", "zero", "zero"]}.get(init, [init] * 3)
+    assert [start for _, start in mixed] == asked
+
+
+def test_the_check_of_mirror_descent_is_charged():
+    X, y = blobs(n=300)
+    models = {
+        mirror: GEPClassifier(n_components=2, init="zero", mirror=mirror, n_iter=3, random_state=0)
+        for mirror in (False, True)
+    }
+    for mirror, model in models.items():
+        model.fit(X, y, X_public=P, y_public=Q)
+        # A mean and three steps, and the check.
+        assert len(multipliers(model.privacy_.event)) == 4 + mirror
+        assert model.privacy_.epsilon <= 1.0
 
 
 # Bad input ----------------------------------------------------------------------------------
