@@ -27,13 +27,17 @@ from dpsubspace._statistics.persons import PersonChunk, products
 # No script varies them.
 
 # Steps to the mode. They have a fixed number, since one that follows from rows tells of them.
-_STEPS = 6
+_STEPS = 10
 
 # Least second derivative of the loss by log-odds that Laplace's approximation is made with.
 _LEAST_CURVATURE = 1e-3
 
-# Variance over the square of log-odds below which they are sure (MacKay, 1992).
+# By what the variance of log-odds takes from probabilities: that of normal ones (MacKay, 1992).
 _SURE = math.pi / 8
+
+# Share of it that a model is shrunk by. The mode of log-odds is nearer to zero than their mean,
+# which makes up for the rest.
+_UNSURE = 0.25
 
 # Least share of their variance with which heads are taken to move probabilities.
 _LEAST_MOVED = 0.2
@@ -74,7 +78,7 @@ class TwoClasses:
         alone = scores + unsure * self.loss.residual(chunk.targets, scores)
         loss = np.where(there, self.loss.values(chunk.targets, scores), 0.0).sum(axis=1)
         factors = self._sure(unsure)
-        factor = self._sure(unsure.sum(axis=1) / chunk.sizes)
+        factor = self._sure(_UNSURE * unsure.sum(axis=1) / chunk.sizes)
         left_out = (self.origin + alone) * factors - self.origin
         return Ridge(
             coef * factor[:, None],
