@@ -302,7 +302,7 @@ def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = _NUMBERS) -> 
     if prior.centre is not None:
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
         found = ridge(moved, replace(prior, centre=None), outcome)
-        return found._replace(coef=found.coef + prior.centre)
+        return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
     B, f = chunk.scores(prior.root), prior.root.shape[1]
     if prior.own == 0:
         found = outcome.penalised(chunk, B)
