@@ -11,7 +11,7 @@ and what heads are like in ``_solvers/personal.py``. What a person brings is bou
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -354,7 +354,7 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
             rows of anybody. It holds nothing of the rows, the names or the models of persons.
         """
         check_is_fitted(self, "coef_")
-        return self._shared_
+        return cast(SharedLinearModel, self._shared_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

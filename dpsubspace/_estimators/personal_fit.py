@@ -214,8 +214,6 @@ class SharedLogisticModel(SharedModel):
         Its constant.
     components_ : ndarray of shape (n_components, n_features)
         Directions, of length 1, along which weights of persons differ.
-    classes_ : ndarray of shape (2,)
-        Labels.
     privacy_ : PrivacyGuarantee
         What the fit cost and what that rests on.
     n_features_in_ : int
@@ -226,6 +224,8 @@ class SharedLogisticModel(SharedModel):
         What rows and targets are scaled by, and the model of these: public or released numbers.
     _personal : object
         Directions, and what models of persons are like: public or released numbers.
+    classes_ : ndarray of shape (2,)
+        Labels.
 
     See Also
     --------

@@ -8,7 +8,7 @@ heads are found from them (``_solvers/logistic_heads.py``).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -360,7 +360,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
             rows of anybody. It holds nothing of the rows, the names or the models of persons.
         """
         check_is_fitted(self, "coef_")
-        return self._shared_
+        return cast(SharedLogisticModel, self._shared_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

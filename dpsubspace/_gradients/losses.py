@@ -268,7 +268,7 @@ class StandardLogLoss(NumberLoss):
         return math.log(self.share / (1 - self.share))
 
     @property
-    def curvature(self) -> float:
+    def curvature(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 1 / (4 * self.scale**2)
 
     def walk(self, n_outputs: int) -> float:
@@ -306,7 +306,7 @@ class BesideScores(NumberLoss):
     loss: Any  # Of the sums
 
     @property
-    def curvature(self) -> float:
+    def curvature(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.loss.curvature
 
     def walk(self, n_outputs: int) -> float:
