@@ -19,12 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
 
-from dpsubspace import (
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
-    PrivacyLedger,
-    PrivacyWarning,
-)
+import dpsubspace
+from dpsubspace import PersonalizedLinearRegression, PrivacyLedger, PrivacyWarning
 
 rng = np.random.default_rng(0)
 n_patients, n_columns = 1000, 10
@@ -90,23 +86,9 @@ for each in sizes:
     )
     for found, some in zip(errors.values(), predicted, strict=True):
         found.append(np.sqrt(np.mean((some - y_test) ** 2)))
-
-# %%
-# Labels
-# ------
-# Whether an outcome is above 0 is a label, and there is the same for these.
-
-X, y, patients = visits(16)
-labels = PersonalizedLogisticRegression(random_state=0).fit(X, y > 0, groups=patients)
-right = labels.score(X_test, y_test > 0, groups=patients_test)
-shared_right = np.mean(labels.public_part().predict(X_test) == (y_test > 0))
-print(f"accuracy: shared model {shared_right:.3f}, personal {right:.3f}")
-
-# %%
-# The errors
-# ----------
-# Of outcomes, in the settings above.
-
+# The same for labels: whether an outcome is above 0.
+labels = dpsubspace.PersonalizedLogisticRegression(random_state=0).fit(X, y > 0, groups=patients)
+print(f"accuracy: {labels.score(X_test, y_test > 0, groups=patients_test):.3f}")
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, found), line in zip(errors.items(), ("--", "-.", "-", ":"), strict=True):
     axes.plot(sizes, found, line, marker="o", label=name)
@@ -115,5 +97,4 @@ axes.set(xscale="log", xlabel="visits of each patient", ylabel="error on test ro
 axes.set_xticks(sizes, sizes)
 axes.minorticks_off()
 axes.legend()
-
 plt.show()
