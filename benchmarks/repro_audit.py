@@ -38,6 +38,7 @@ from dpsubspace import (
     GEPRegressor,
     GSDScorer,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PrivacyWarning,
     PublicSubspaceLinearRegression,
     audit_estimator,
@@ -126,6 +127,15 @@ AUDITED = {
     ),
     "PersonalizedLinearRegression": Audited(
         partial(PersonalizedLinearRegression, missing_groups="each_row", **RANGES), NUMBERS
+    ),
+    "PersonalizedLogisticRegression": Audited(
+        partial(
+            PersonalizedLogisticRegression,
+            missing_groups="each_row",
+            bounds=RANGES["bounds"],
+            classes=[0, 1],
+        ),
+        LABELS % 2,
     ),
     "BoundedScaler": Audited(BoundedScaler),
     "DPPCA": Audited(partial(DPPCA, n_components=2)),

@@ -27,6 +27,10 @@ in what is drawn, where it is not said otherwise; those of tables are in ``_peop
   and 42 patients, who are too few for any of this. A quarter of each person's rows is to test.
 - ``unseen``: people of whom training knows nothing (GroupKFold with 5 parts), without any row of
   their own, and with 5 or 20 of them that stay with them.
+- ``labels``: log loss and accuracy where ``3 x'U v_j`` are log-odds of labels, of
+  ``PersonalizedLogisticRegression``, one shared model, logistic regression of one's own in all
+  columns or in the span of that error, and a constant.
+- ``liked``: the same for people: films with 4 points or more, pupils above the median.
 - ``cost``: seconds and peak memory by the number of users, with 20 rows each, 50 columns and
   5 directions.
 
@@ -34,8 +38,8 @@ Penalties of local heads are chosen on rows left out in turn among those to trai
 chosen on test rows.
 
 usage: [DPSUBSPACE_DATA=folder] python benchmarks/repro_personal.py
-       [theorem verdicts ends remark rates slopes users unseen cost] [--seeds 5] [--repeats 3]
-       [--only school ...] [--out benchmarks/results/personal.json]
+       [theorem verdicts ends remark rates slopes users unseen labels liked cost]
+       [--seeds 5] [--repeats 3] [--only school ...] [--out benchmarks/results/personal.json]
 """
 
 import itertools
@@ -50,11 +54,14 @@ import numpy as np
 from _personal import Constants, Users
 from _run import judged, resources, run
 from newcomer import short
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
 from dpsubspace import (
     DPLinearRegression,
+    DPSGDClassifier,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PrivacyWarning,
     subspace_distance,
 )
@@ -699,6 +706,177 @@ def with_own_rows(split, own, epsilon, seed):
     return {title: scores(found, later)[0] for title, found in predictions.items()}
 
 
+# Labels -----------------------------------------------------------------------------------------
+
+ODDS = 3.0  # standard deviation of a person's log-odds
+ENOUGH = 250  # persons on whom regressions of one's own are tried: others are like them
+STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # C of these
+LOGISTIC = "PersonalizedLogisticRegression"
+
+
+def labels(args):
+    """Log loss and accuracy of labels of which log-odds are in the span of few directions."""
+    for n_persons in args.persons:
+        of_all = [labelled(seed, n_persons) for seed in args.seeds]
+        for method in of_all[0]:
+            row = {"persons": n_persons, "epsilon": None, "gamma": None, "method": method}
+            yield row | of_losses([found[method] for found in of_all])
+        for epsilon, gamma in itertools.product(args.budgets, (None, *args.gammas)):
+            row = {"persons": n_persons, "epsilon": epsilon, "gamma": gamma}
+            found = [labelled_privately(seed, n_persons, epsilon, gamma) for seed in args.seeds]
+            for method in found[0]:
+                yield row | {"method": method} | of_losses([each[method] for each in found])
+
+
+def of_losses(found):
+    losses, right = np.array(found).T
+    return figure("log_loss", losses) | figure("accuracy", right)
+
+
+def drawn_labels(seed, n_persons):
+    """A draw of :class:`Model`, labels to train with, and log-odds and labels of fresh rows."""
+    model = Model(seed, n_persons)
+    rng = np.random.default_rng([seed, n_persons, 1])
+    odds = [
+        ODDS * np.einsum("ij,ij->i", each.X, model.weights[each.index])
+        for each in (model.users, model.fresh)
+    ]
+    return model, *(score + rng.logistic(size=len(score)) > 0 for score in odds), odds[1]
+
+
+def loss_of(probabilities, labels):
+    """Log loss and accuracy of probabilities of the second class."""
+    kept = np.clip(probabilities, 1e-12, 1 - 1e-12)
+    values = np.where(labels, np.log(kept), np.log1p(-kept))
+    return -float(values.mean()), float(((kept > 0.5) == labels).mean())
+
+
+@cache
+def labelled(seed, n_persons):
+    """Losses of what has no privacy: the truth, a constant, and regressions of one's own."""
+    model, y, fresh_y, odds = drawn_labels(seed, n_persons)
+    found = {"true log-odds": loss_of(1 / (1 + np.exp(-odds)), fresh_y)}
+    found["constant"] = loss_of(np.full(len(fresh_y), y.mean()), fresh_y)
+    spans = {"alone": np.eye(WIDTH)} | {f"in span {gamma}": model.at(gamma) for gamma in SPANS}
+    for name, span in spans.items():
+        given = (model.users.X @ span, y, model.users.index)
+        asked = (model.fresh.X @ span, model.fresh.index)
+        some = asked[1] < ENOUGH
+        found[name] = loss_of(own_logistic(*given, asked[0][some], asked[1][some]), fresh_y[some])
+    return found
+
+
+SPANS = (0.0, 0.4, 1.0)
+
+
+def own_logistic(X, y, people, X_test, people_test):
+    """Probabilities by logistic regression of one's own, of the C that is best on left out rows."""
+    known = np.unique(people_test)
+    errors = [
+        np.mean([left_out(X[people == j], y[people == j], C) for j in known[:50]])
+        for C in STRENGTHS
+    ]
+    C, found = STRENGTHS[int(np.argmin(errors))], np.empty(len(X_test))
+    for j in known:
+        own = people_test == j
+        found[own] = own_probabilities(X[people == j], y[people == j], X_test[own], C)
+    return found
+
+
+def own_probabilities(X, y, X_test, C):
+    if len(np.unique(y)) < 2:  # by the rule of succession
+        return np.full(len(X_test), (y.sum() + 1) / (len(y) + 2))
+    return LogisticRegression(C=C).fit(X, y).predict_proba(X_test)[:, 1]
+
+
+def left_out(X, y, C, parts=5):
+    """Log loss on rows left out in turn."""
+    part = np.arange(len(y)) % parts
+    each = [
+        loss_of(own_probabilities(X[part != i], y[part != i], X[part == i], C), y[part == i])[0]
+        for i in range(parts)
+        if (part == i).any() and (part != i).any()
+    ]
+    return np.mean(each) if each else np.log(2)
+
+
+def labelled_privately(seed, n_persons, epsilon, gamma):
+    """Losses of personal models and of one model for all; with a gamma there are public tasks."""
+    model, y, fresh_y, _ = drawn_labels(seed, n_persons)
+    users, fresh, given, found = model.users, model.fresh, {}, {}
+    if gamma is None:
+        one = DPSGDClassifier(epsilon=epsilon, delta=DELTA, random_state=seed)
+        one.fit(users.X, y, groups=users.index)
+        found["one shared model"] = loss_of(one.predict_proba(fresh.X)[:, 1], fresh_y)
+    else:
+        sets, targets = model.tasks(gamma)
+        rng = np.random.default_rng([seed, n_persons, 2])
+        # The noise of these targets makes labels a little noisier than those of persons.
+        noisy = (ODDS * score + rng.logistic(size=len(score)) for score in targets)
+        tasks = tuple(score > 0 for score in noisy)
+        given = {"X_public": sets, "y_public": tasks}
+    own = PersonalizedLogisticRegression(
+        epsilon=epsilon, delta=DELTA, random_state=seed, bounds=RANGES["bounds"], n_components=K
+    )
+    own.fit(users.X, y, groups=users.index, **given)
+    predicted = own.predict_proba(fresh.X, groups=fresh.index)[:, 1]
+    found[LOGISTIC] = loss_of(predicted, fresh_y)
+    shared = own.public_part().predict_proba(fresh.X)[:, 1]
+    found["its public part"] = loss_of(shared, fresh_y)
+    return found
+
+
+def liked(args):
+    """Log loss and accuracy on other rows of the same people, of a label of their targets."""
+    for name in args.only or ("school", "school_public", "movielens", "movielens_public"):
+        table = _people.load(name)
+        least = 4.0 if name.startswith("movielens") else float(np.median(table.y))
+        splits = {seed: by_rows(table, seed) for seed in args.seeds}
+        found = [liked_without(split, least) for split in splits.values()]
+        row = {"data": name, "people": table.count, "public": len(table.public)}
+        for method in found[0]:
+            losses = of_losses([each[method] for each in found])
+            yield row | {"epsilon": None, "method": method} | losses
+        for epsilon in args.budgets:
+            found = [liked_by(split, least, epsilon, seed) for seed, split in splits.items()]
+            for method in found[0]:
+                losses = of_losses([each[method] for each in found])
+                yield row | {"epsilon": epsilon, "method": method} | losses
+
+
+def liked_without(split, least):
+    y, y_test = split.y >= least, split.y_test >= least
+    sums, sizes = np.bincount(split.people, y), np.bincount(split.people)
+    share = (sums + 4 * y.mean()) / (sizes + 4)
+    rows, test = (_tables.on_range(X, *split.table.bounds) for X in (split.X, split.X_test))
+    return {
+        "constant": loss_of(np.full(len(y_test), y.mean()), y_test),
+        "alone: own share": loss_of(share[split.people_test], y_test),
+        "alone": loss_of(own_logistic(rows, y, split.people, test, split.people_test), y_test),
+    }
+
+
+def liked_by(split, least, epsilon, seed):
+    table, y, y_test = split.table, split.y >= least, split.y_test >= least
+    rows, test = (_tables.on_range(X, *table.bounds) for X in (split.X, split.X_test))
+    one = DPSGDClassifier(epsilon=epsilon, delta=DELTA, random_state=seed)
+    one.fit(rows, y, groups=split.people)
+    found = {"one shared model": loss_of(one.predict_proba(test)[:, 1], y_test)}
+    given = {}
+    if table.public:
+        sets, targets = zip(*table.public, strict=True)
+        given = {"X_public": sets, "y_public": tuple(each >= least for each in targets)}
+    own = PersonalizedLogisticRegression(
+        epsilon=epsilon, delta=DELTA, random_state=seed, bounds=table.bounds
+    )
+    own.fit(split.X, y, groups=split.people, **given)
+    predicted = own.predict_proba(split.X_test, groups=split.people_test)[:, 1]
+    return found | {
+        LOGISTIC: loss_of(predicted, y_test),
+        "its public part": loss_of(own.public_part().predict_proba(split.X_test)[:, 1], y_test),
+    }
+
+
 # What it costs ----------------------------------------------------------------------------------
 
 SIZES = (1000, 10_000, 100_000)
@@ -739,6 +917,8 @@ SECTIONS = {
     "slopes": slopes,
     "users": users,
     "unseen": unseen,
+    "labels": labels,
+    "liked": liked,
     "cost": cost,
 }
 OPTIONS = {

@@ -21,7 +21,8 @@ from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_sub
 from dpsubspace._estimators.guide import GradientDirections
 from dpsubspace._estimators.pca import DPPCA
 from dpsubspace._estimators.personal import PersonalizedLinearRegression
-from dpsubspace._estimators.personal_fit import SharedLinearModel
+from dpsubspace._estimators.personal_fit import SharedLinearModel, SharedLogisticModel
+from dpsubspace._estimators.personal_logistic import PersonalizedLogisticRegression
 from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.regression import (
     DPLinearRegression,
@@ -89,6 +90,7 @@ __all__ = [
     "ImportanceDisplay",
     "LedgerEntry",
     "PersonalizedLinearRegression",
+    "PersonalizedLogisticRegression",
     "PrivacyBudgetError",
     "PrivacyError",
     "PrivacyGuarantee",
@@ -113,6 +115,7 @@ __all__ = [
     "ShapeDisplay",
     "SharedLinearModel",
     "Spread",
+    "SharedLogisticModel",
     "SubspaceDistance",
     "TableEncoder",
     "TabularPipeline",

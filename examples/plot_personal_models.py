@@ -19,6 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
 
+import dpsubspace
 from dpsubspace import PersonalizedLinearRegression, PrivacyLedger, PrivacyWarning
 
 rng = np.random.default_rng(0)
@@ -85,7 +86,9 @@ for each in sizes:
     )
     for found, some in zip(errors.values(), predicted, strict=True):
         found.append(np.sqrt(np.mean((some - y_test) ** 2)))
-
+# The same for labels: whether an outcome is above 0.
+labels = dpsubspace.PersonalizedLogisticRegression(random_state=0).fit(X, y > 0, groups=patients)
+print(f"accuracy: {labels.score(X_test, y_test > 0, groups=patients_test):.3f}")
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, found), line in zip(errors.items(), ("--", "-.", "-", ":"), strict=True):
     axes.plot(sizes, found, line, marker="o", label=name)
@@ -94,5 +97,4 @@ axes.set(xscale="log", xlabel="visits of each patient", ylabel="error on test ro
 axes.set_xticks(sizes, sizes)
 axes.minorticks_off()
 axes.legend()
-
 plt.show()

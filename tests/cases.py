@@ -42,6 +42,7 @@ class Case:
     module: bool = False  # whether a torch module is trained
     sparse: bool = True
     gaussian: bool = True  # whether all that is released is Gaussian
+    binary: bool = False  # whether there are two classes only: labels are taken modulo 2
     choice: bool = False  # whether it is one of some candidates, which a record rarely changes
     rarely: bool = False  # whether another number is, since noisy counts are compared
     shown: Callable = lambda fitted: fitted  # what of it others may see
@@ -72,7 +73,8 @@ class Case:
         public = {"public": self.public, "labelled": False}
         public = {name: options.pop(name, value) for name, value in public.items()}
         if self.task == "classes":
-            options.setdefault("classes", [0, 1, 2, 3])
+            options.setdefault("classes", [0, 1] if self.binary else [0, 1, 2, 3])
+            y = np.asarray(y) % 2 if self.binary else y
         if self.module:
             n_outputs = 1 if self.task == "numbers" else 4
             build = adapted_module if options.pop("adapted", False) else small_module
@@ -88,13 +90,19 @@ class Case:
             public = {"X_public": rows, "y_public": labels if labelled else None}
             if labelled and self.build in TASKS:
                 public = tasks(rows)
+                if self.binary:
+                    public["y_public"] = tuple((y > 0).astype(int) for y in public["y_public"])
         else:
             public = {}
         return with_plan(model, **changes)(X, y, groups=groups, **public)
 
 
 # Estimators for which labelled public rows are tasks.
-TASKS = [dpsubspace.PublicSubspaceLinearRegression, dpsubspace.PersonalizedLinearRegression]
+TASKS = [
+    dpsubspace.PublicSubspaceLinearRegression,
+    dpsubspace.PersonalizedLinearRegression,
+    dpsubspace.PersonalizedLogisticRegression,
+]
 
 
 def small_module(width, n_outputs):
@@ -462,6 +470,22 @@ CASES = [
         shown=lambda model: model.public_part(),
         n=50,
         task="numbers",
+        sparse=False,
+    ),
+    Case(
+        "PersonalizedLogisticRegression",
+        dpsubspace.PersonalizedLogisticRegression,
+        {
+            "plain": {},
+            "rounds": {"n_components": 2, "n_iter": 2},
+            "no intercept": {"fit_intercept": False},
+            "public tasks": {"public": True, "labelled": True, "n_iter": 1},
+        },
+        {"epsilon": 2.0, "missing_groups": "each_row"},
+        shown=lambda model: model.public_part(),
+        n=50,
+        task="classes",
+        binary=True,
         sparse=False,
     ),
     Case(

@@ -11,7 +11,7 @@ and what heads are like in ``_solvers/personal.py``. What a person brings is bou
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -19,40 +19,26 @@ from sklearn.metrics import r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Sizes
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
-from dpsubspace._compat import CallbackSupportMixin, with_callbacks
-from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
-from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
+from dpsubspace._checks import check_bounds, check_choice
+from dpsubspace._compat import with_callbacks
+from dpsubspace._estimators.base import Given
 from dpsubspace._estimators.context import estimator
-from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
     FittedPersonal,
+    NumberTargets,
     PersonalFit,
     SharedLinearModel,
     one_column,
 )
-from dpsubspace._estimators.public_view import ColumnsOfTasks
-from dpsubspace._estimators.regression import RegressionFit
-from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
-from dpsubspace._rows.public import Data, PublicRows, check_public_rows, check_public_values
-from dpsubspace._rows.records import check_groups, group_index, names_of_records
-from dpsubspace._solvers.heads import Heads
-from dpsubspace.exceptions import PrivacyWarning, warn
+from dpsubspace._estimators.personal_models import PersonalModels, Persons
+from dpsubspace._rows.inputs import check_rows_and_targets
+from dpsubspace._rows.public import check_public_values
 
 _METHODS = ("gradient", "moments")
 
-# Attributes that belong to the persons.
-_OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
-
-# What names of persons may be beside numbers.
-_KINDS = {"U": "text", "M": "dates", "m": "times"}
-
 
 @estimator
-class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, PrivateEstimator):
+class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
     """A linear model for each person, with a shared part that protects all rows of a person.
 
     Many persons have a few rows each. What they have in common is learned with privacy for whole
@@ -242,11 +228,9 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
 
     _canary = "shared model"
 
-    # scikit-learn passes public rows, and who rows belong to, on without being asked.
-    __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
+    # scikit-learn passes on who rows belong to without being asked.
     __metadata_request__predict: ClassVar = {"groups": True}
-    __metadata_request__score: ClassVar = {"groups": True}
-    device: ClassVar[str] = "cpu"
+    _otherwise = "DPLinearRegression"
 
     epsilon: float | None = 1.0
     delta: float | str = "auto"
@@ -311,14 +295,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             Predictions. They tell of the rows that a person had in ``fit``, and belong to that
             person; those of ``public_part()`` do not.
         """
-        check_is_fitted(self, "coef_")
-        X = check_rows(self, X, reset=False, accept_sparse=False)
-        shared = self._shared_._scaled
-        if groups is None:
-            self._check_missing("predict", "or public_part().predict(X) for the shared model")
-            return shared.predicted(X, None, None)
-        index, names, _ = group_index(groups, X.shape[0])
-        return shared.predicted(X, self._heads_, self._known(names)[index])
+        return self._scores(X, groups)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Return R2 of ``predict(X, groups=groups)``.
@@ -342,51 +319,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         self._tell_of_score()
         predicted = self.predict(X, groups=groups)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
-
-    def add_person(self, group: Any, X: Any, y: Any) -> Self:
-        """Give a person who was not in ``fit`` a model of their own; or another, with other rows.
-
-        Nothing is released by that, and it costs no privacy: the model is made from the shared part
-        and the person's own rows, and belongs to that person.
-
-        Parameters
-        ----------
-        group : number or str
-            Name of the person, as in `groups`.
-        X : array-like of shape (n_samples, n_features)
-            Rows of that person.
-        y : array-like of shape (n_samples,)
-            Targets.
-
-        Returns
-        -------
-        self : object
-            The estimator, which now knows the person.
-        """
-        check_is_fitted(self, "coef_")
-        if np.ndim(group) != 0:
-            raise ValueError("`group` must be the name of one person, a number or text.")
-        X = check_rows(self, X, reset=False, accept_sparse=False)
-        X, y = check_rows_and_targets(named("add_person"), X, y, accept_sparse=False)
-        shared, personal = self._shared_._scaled, self._shared_._personal
-        found = shared.head(personal, X, one_column(y))
-        name = group_index([group], 1)[1]
-        place = int(self._known(name)[0])
-        if place >= 0:
-            heads = Heads(*(part.copy() for part in self._heads_))
-            for part, new in zip(heads, found, strict=True):
-                part[place] = new[0]
-            self._store_heads(self._groups_, heads)
-            return self
-        if "f" in (name.dtype.kind, self._groups_.dtype.kind) and (
-            name.dtype.kind != self._groups_.dtype.kind
-        ):  # together they would be rounded, and two names could become one
-            raise ValueError("`group` must be a whole number, as names of persons are in `fit`.")
-        names = np.concatenate([self._groups_, name])
-        order = np.argsort(names, kind="stable")
-        parts = (np.concatenate(pair)[order] for pair in zip(self._heads_, found, strict=True))
-        self._store_heads(names[order], Heads(*parts))
-        return self
 
     def add_user(self, group: Any, X: Any, y: Any) -> Self:
         """Give a person a model of their own: a deprecated name of `add_person`.
@@ -412,40 +344,6 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
         )
         return self.add_person(group, X, y)
 
-    # What belongs to persons ------------------------------------------------------------------
-
-    @property
-    def groups_(self) -> np.ndarray:
-        """Names of the persons."""
-        return self._of_persons("_groups_")
-
-    @property
-    def personal_coef_(self) -> np.ndarray:
-        """Weights of each person's model."""
-        return self._of_persons("_personal_coef_")
-
-    @property
-    def personal_intercept_(self) -> np.ndarray:
-        """Constants of each."""
-        return self._of_persons("_personal_intercept_")
-
-    @property
-    def choices_(self) -> np.ndarray:
-        """How much each kind of head counts for each person."""
-        return self._of_persons("_heads_").weights
-
-    def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
-        """What notebooks show of a fitted estimator: nothing that belongs to persons."""
-        shown = super()._get_fitted_attr_html(doc_link)  # pyright: ignore[reportAttributeAccessIssue]
-        for name in _OF_PERSONS:
-            shown.pop(name, None)
-        return shown
-
-    def _of_persons(self, name: str) -> Any:
-        if name not in vars(self):
-            raise AttributeError(f"{type(self).__name__} is not fitted: it knows no persons yet.")
-        return vars(self)[name]
-
     def public_part(self) -> SharedLinearModel:
         """Return what may be published: the shared model, the directions, and the guarantee.
 
@@ -456,18 +354,7 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
             rows of anybody. It holds nothing of the rows, the names or the models of persons.
         """
         check_is_fitted(self, "coef_")
-        return self._shared_
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):
-            warn(
-                "this copy of a PersonalizedLinearRegression holds the models and the names of the"
-                " persons, which belong to them and are not covered by the guarantee. Publish"
-                " public_part() instead.",
-                PrivacyWarning,
-                about=("pickle", type(self).__name__),
-            )
-        return super().__getstate__()
+        return cast(SharedLinearModel, self._shared_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -477,105 +364,20 @@ class PersonalizedLinearRegression(RegressorMixin, CallbackSupportMixin, Private
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> PersonalFit:
-        check_choice("missing_groups", self.missing_groups, ["raise", "each_row"])
-        if self.bounds is not None:
-            check_bounds("bounds", self.bounds, column="feature")
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, 1)
-        k, n_iter, batch = self.n_components, self.n_iter, self.batch_size
-        if not (isinstance(k, str) and k == "auto"):
-            k = check_integer("n_components", k, low=1)
-        if not (isinstance(n_iter, str) and n_iter == "auto"):
-            n_iter = check_integer("n_iter", n_iter, low=0, high=10_000)
-        if batch is not None:
-            batch = check_integer("batch_size", batch, low=1)
-        shared = RegressionFit(
-            target=checked_target(self),
-            bounds=copied_bounds(self.bounds),
-            target_bounds=copied_bounds(self.target_bounds),
-            public=ColumnsOfTasks(k, check_bool("fit_intercept", self.fit_intercept)),
-            solver="descent",
-            trust_public_scale=True,
-            constant=check_bool("fit_intercept", self.fit_intercept),
-        )
-        return PersonalFit(
-            shared=shared,
-            method=check_choice("method", self.method, list(_METHODS)),
-            n_components=None if isinstance(k, str) else k,
-            n_iter=n_iter,
-            batch_size=batch,
-        )
+        method = check_choice("method", self.method, list(_METHODS))
+        return self._plan_by(NumberTargets(), self.target_bounds, method=method)
 
-    _joint = True
+    def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
+        X, y = check_rows_and_targets(self, given.X, given.y, accept_sparse=False)
+        assumed = [] if self.target_bounds is None else ["range of the targets"]
+        return X, one_column(y)[:, None], assumed, None
 
-    def _check(self, plan: PersonalFit, given: Given) -> Checked:
-        X, y, groups, X_public, y_public = given
-        if groups is None:
-            self._check_missing("fit", "or use DPLinearRegression for one model of all rows")
-        X, y = check_rows_and_targets(self, X, y, accept_sparse=False)
-        records, names = check_groups(groups, X), names_of_records(groups, X.shape[0])
-        if self.bounds is not None:
-            check_bounds("bounds", self.bounds, X.shape[1], column="feature")
-        if plan.n_components is not None and plan.n_components > X.shape[1]:
-            raise ValueError(
-                f"`n_components`={plan.n_components} is more than the {X.shape[1]} columns of `X`."
-            )
-        sets = check_public_rows(self, X, X_public, records)
-        values = check_public_values(y_public, X_public, sets, 1)
-        public = PublicRows.of(sets, values)
-        if public is not None and values is None:
-            raise ValueError("`X_public` holds tasks here, which need targets: pass `y_public`.")
-        data = Data(X, one_column(y)[:, None], 1, records, public)
-        assumed = [] if self.bounds is None else ["ranges of the features"]
-        assumed += [] if self.target_bounds is None else ["range of the targets"]
-        assumed += [] if public is None else [public.statement]
-        return Checked(plan.with_public_view(data), data, tuple(assumed), names)
+    def _public_targets(
+        self, given: Given, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
+    ) -> np.ndarray | None:
+        return check_public_values(given.y_public, given.X_public, sets, 1)
 
-    def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
-        if budget.private:
-            tell_of_ranges(self, self.bounds_found_, "the shared model")
-
-    def _advise(
-        self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
-    ) -> None:
-        n, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1
-        warn_of_noise(self, budget, guarantee, n, p, _auto.HIDING_ROWS)
-
-    def _store(self, found: FittedPersonal, names: np.ndarray) -> None:
-        self._shared_ = found.public_part(self)
-        self.kinds_: list[str] = [*found.personal.prior.names, "alone"]
-        self._store_heads(names, found.heads)
-        self.n_iter_: int = found.n_rounds
-        affine, limit = found.prepared.affine, found.prepared.limit
-        with np.errstate(divide="ignore", invalid="ignore"):
-            half = np.where(affine.weights > 0, limit / affine.weights, np.inf)
-        self.bounds_: tuple[np.ndarray, np.ndarray] = (affine.mean - half, affine.mean + half)
-        self.bounds_found_: dict[str, np.ndarray] = dict(found.prepared.found)
-        self.components_: np.ndarray = self._shared_.components_
-        self.intercept_: float = self._shared_.intercept_
-        self.n_components_: int = len(self.components_)
-        self.coef_: np.ndarray = self._shared_.coef_  # last: now it can predict
-
-    def _store_heads(self, names: np.ndarray, heads: Heads) -> None:
-        self._groups_, self._heads_ = names, heads
-        self._personal_coef_, self._personal_intercept_ = self._shared_._scaled.in_units(heads)
-
-    def _known(self, names: np.ndarray) -> np.ndarray:
-        """Numbers of persons by their names, -1 for those who are not known."""
-        ours = self._groups_
-        kinds = [_KINDS.get(some.dtype.kind, "numbers") for some in (ours, names)]
-        if kinds[0] != kinds[1]:
-            raise ValueError(f"`groups` has {kinds[1]}, and in `fit` it had {kinds[0]}.")
-        if "f" in (ours.dtype.kind, names.dtype.kind) and ours.dtype.kind != names.dtype.kind:
-            # Whole numbers that are exact as floats are integers by now: others are nobody's.
-            return np.full(len(names), -1)
-        place = np.minimum(np.searchsorted(ours, names), len(ours) - 1)
-        return np.where(ours[place] == names, place, -1)
-
-    def _check_missing(self, method: str, otherwise: str) -> None:
-        if self.missing_groups == "raise":
-            raise ValueError(
-                f"`groups` is missing: {method} needs to know who each row belongs to. Pass"
-                f" `groups`, {otherwise}. Cross-validation hands them on with metadata routing"
-                " only. missing_groups='each_row' protects single rows."
-            )
+    def _public_part(self, found: FittedPersonal, persons: Persons) -> SharedLinearModel:
+        return found.public_part(self, SharedLinearModel)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
@@ -22,15 +22,23 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
 from dpsubspace._estimators.base import Plan
 from dpsubspace._estimators.regression import Prepared, RegressionFit
-from dpsubspace._gradients.losses import Loss, Squared
+from dpsubspace._gradients.losses import BesideScores, LogLoss, Loss, Squared, StandardLogLoss
+from dpsubspace._public.tasks import TaskPrior
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
-from dpsubspace._rows.inputs import check_rows, check_rows_and_targets, named
+from dpsubspace._rows.inputs import (
+    check_classes,
+    check_rows,
+    check_rows_and_labels,
+    check_rows_and_targets,
+    named,
+)
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
-from dpsubspace._solvers.heads import Heads
+from dpsubspace._solvers.heads import Heads, Numbers, Outcome
 from dpsubspace._solvers.least_squares import SOLVERS
+from dpsubspace._solvers.logistic_heads import TwoClasses
 from dpsubspace._solvers.personal import (
     ROUNDS,
     Personal,
@@ -39,7 +47,13 @@ from dpsubspace._solvers.personal import (
     default_rounds,
     slope_whitening,
 )
-from dpsubspace._solvers.regression import Regression, exact_solution, released_whitening
+from dpsubspace._solvers.regression import (
+    Regression,
+    Solution,
+    exact_minimum,
+    exact_solution,
+    released_whitening,
+)
 from dpsubspace._statistics.persons import PersonRows
 from dpsubspace._statistics.shapes import Standard
 
@@ -54,11 +68,73 @@ _DESCENT, _PLAIN, _WHITENING_FROM = "descent", "plain", 2.0
 _SOME = 10
 
 
+# Shares of ones that labels are standardised by: for others the loss is too steep somewhere for
+# the steps of the shared model.
+_SHARES = 0.1, 0.9
+
+
 # What is shared -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedLinearModel:
+class SharedModel:
+    """What persons share, whatever is predicted of them."""
+
+    coef_: np.ndarray
+    intercept_: float
+    components_: np.ndarray
+    privacy_: PrivacyGuarantee
+    n_features_in_: int
+    feature_names_in_: np.ndarray | None
+    _scaled: _Scaled = field(repr=False)
+    _personal: Personal = field(repr=False)
+
+    def personal(self, X: Any, y: Any) -> tuple[np.ndarray, float]:
+        """Return a model for the person that some rows belong to, made from these alone.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows of one person.
+        y : array-like of shape (n_samples,)
+            Their targets or labels.
+
+        Returns
+        -------
+        coef : ndarray of shape (n_features,)
+            Weights of the person's model. They belong to the person: they tell of `X` and `y`, and
+            no guarantee covers them.
+        intercept : float
+            Its constant.
+        """
+        head = self._head(self._checker(), named(type(self).__name__), X, y)
+        coef, constants = self._scaled.in_units(head)
+        return coef[0], float(constants[0])
+
+    def _head(self, checker: Any, who: Any, X: Any, y: Any) -> Heads:
+        """What a person has beside the shared model; rows are checked by those of a fit."""
+        X = check_rows(checker, X, reset=False, accept_sparse=False)
+        return self._scaled.head(self._personal, *self._values(who, X, y))
+
+    def _values(self, who: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        """Rows and numbers that stand for their targets."""
+        X, y = check_rows_and_targets(who, X, y, accept_sparse=False)
+        return X, one_column(y)
+
+    def _scores(self, X: Any) -> np.ndarray:
+        X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
+        return self._scaled.scores(X, None, None)
+
+    def _checker(self) -> Any:
+        model: Any = named(type(self).__name__)
+        model.n_features_in_ = self.n_features_in_
+        if self.feature_names_in_ is not None:
+            model.feature_names_in_ = self.feature_names_in_
+        return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedLinearModel(SharedModel):
     """What persons share: the only part of a fit that may be published.
 
     It is made by :meth:`PersonalizedLinearRegression.public_part`, and whoever has it can predict
@@ -107,15 +183,6 @@ class SharedLinearModel:
     True
     """
 
-    coef_: np.ndarray
-    intercept_: float
-    components_: np.ndarray
-    privacy_: PrivacyGuarantee
-    n_features_in_: int
-    feature_names_in_: np.ndarray | None
-    _scaled: _Scaled = field(repr=False)
-    _personal: Personal = field(repr=False)
-
     def predict(self, X: Any) -> np.ndarray:
         """Return the targets that the shared model predicts.
 
@@ -129,39 +196,111 @@ class SharedLinearModel:
         ndarray of shape (n_samples,)
             Predictions.
         """
-        X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
-        return self._scaled.predicted(X, None, None)
+        return self._scores(X)
 
-    def personal(self, X: Any, y: Any) -> tuple[np.ndarray, float]:
-        """Return a model for the person that some rows belong to, made from these alone.
+
+@dataclass(frozen=True, kw_only=True)
+class SharedLogisticModel(SharedModel):
+    """What persons share in a logistic model: the only part of a fit that may be published.
+
+    It is made by :meth:`PersonalizedLogisticRegression.public_part`, and whoever has it can predict
+    for people of whom nothing is known, and make a model of their own from a few rows of their own.
+
+    Parameters
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Weights of the shared model, in the units of the data.
+    intercept_ : float
+        Its constant.
+    components_ : ndarray of shape (n_components, n_features)
+        Directions, of length 1, along which weights of persons differ.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,) or None
+        Names of the features, where the rows of the fit had names that are strings.
+    _scaled : object
+        What rows and targets are scaled by, and the model of these: public or released numbers.
+    _personal : object
+        Directions, and what models of persons are like: public or released numbers.
+    classes_ : ndarray of shape (2,)
+        Labels.
+
+    See Also
+    --------
+    PersonalizedLogisticRegression : Makes one.
+
+    Notes
+    -----
+    It predicts and is no estimator of scikit-learn: there is nothing to fit, and no ``score``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import PersonalizedLogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(np.arange(500), 10)
+    >>> X, levels = rng.normal(size=(5000, 3)), 2 * rng.normal(size=500)
+    >>> y = X @ [1.0, 2.0, 0.0] + levels[groups] + rng.logistic(size=5000) > 0
+    >>> model = PersonalizedLogisticRegression(random_state=0).fit(X, y, groups=groups)
+    >>> shared = model.public_part()
+    >>> own_rows = rng.normal(size=(8, 3))  # of somebody new, who says yes
+    >>> coef, intercept = shared.personal(own_rows, np.ones(8, dtype=bool))
+    >>> intercept > shared.intercept_
+    True
+    """
+
+    classes_: np.ndarray
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the log-odds of the second class that the shared model predicts.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows of one person.
-        y : array-like of shape (n_samples,)
-            Targets.
+            Rows.
 
         Returns
         -------
-        coef : ndarray of shape (n_features,)
-            Weights of the person's model. They belong to the person: they tell of `X` and `y`, and
-            no guarantee covers them.
-        intercept : float
-            Its constant.
+        ndarray of shape (n_samples,)
+            Positive where the second class is predicted.
         """
-        X = check_rows(self._checker(), X, reset=False, accept_sparse=False)
-        X, y = check_rows_and_targets(named("SharedLinearModel"), X, y, accept_sparse=False)
-        head = self._scaled.head(self._personal, X, one_column(y))
-        coef, constants = self._scaled.in_units(head)
-        return coef[0], float(constants[0])
+        return self._scores(X)
 
-    def _checker(self) -> Any:
-        model: Any = named("SharedLinearModel")
-        model.n_features_in_ = self.n_features_in_
-        if self.feature_names_in_ is not None:
-            model.feature_names_in_ = self.feature_names_in_
-        return model
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the labels that the shared model predicts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels out of ``classes_``.
+        """
+        return self.classes_[(self._scores(X) > 0).astype(np.intp)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the class probabilities that the shared model predicts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            Columns in the order of ``classes_``; each row adds up to 1.
+        """
+        return LogLoss().predict(self._scores(X)[:, None])
+
+    def _values(self, who: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        X, y = check_rows_and_labels(who, X, y, accept_sparse=False)
+        return X, check_classes(y, self.classes_)[1].astype(np.float64)
 
 
 def one_column(y: np.ndarray) -> np.ndarray:
@@ -173,6 +312,8 @@ def one_column(y: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class _Scaled:
     """The shared model of standardised rows and targets: public or released numbers."""
+
+    outcome: Outcome  # What targets are
 
     affine: Affine  # What rows are mapped by, each column by itself
     limit: float  # What mapped entries are cut to
@@ -193,6 +334,7 @@ class _Scaled:
             whitening=self.whitening,
             intercept=self.intercept,
             private=self.private,
+            loss=self.outcome.loss,
         )
 
     def head(self, personal: Personal, X: Any, y: np.ndarray) -> Heads:
@@ -217,11 +359,19 @@ class _Scaled:
         if heads is not None:
             coef[heads.uses_own] = heads.own_coef[heads.uses_own]
             constant[heads.uses_own] = heads.own_constant[heads.uses_own]
-        scale = self.targets.scale[0]
-        return scale * coef, self.targets.location[0] + scale * constant
+        slope, level = self.units
+        return slope * coef, level + slope * constant
 
-    def predicted(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
-        """Targets of rows, of which `index` says whose they are; -1 is for nobody known."""
+    @property
+    def units(self) -> tuple[float, float]:
+        """What scores are multiplied by, and what is added to them, in the units of the data."""
+        return self.outcome.units(float(self.targets.scale[0]), float(self.targets.location[0]))
+
+    def scores(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
+        """Scores of rows, of which `index` says whose they are; -1 is for nobody known.
+
+        They are targets, or log-odds.
+        """
         rows = AffineRows(X, self.affine, constant=False, limit=self.limit)
 
         def scores(some: slice) -> np.ndarray:
@@ -243,7 +393,8 @@ class _Scaled:
 
         with np.errstate(all="ignore"), over_chunks(rows) as each:
             every = np.concatenate([*each(scores)])
-            return self.targets.location[0] + self.targets.scale[0] * every
+            slope, level = self.units
+            return level + slope * every
 
 
 @dataclass(frozen=True)
@@ -256,12 +407,14 @@ class FittedPersonal:
     prepared: Prepared
     n_rounds: int
 
-    def public_part(self, estimator: Any) -> SharedLinearModel:
+    def public_part(self, estimator: Any, kind: Any, **about: Any) -> Any:
+        """What may be published, as an object of a class of shared models."""
         coef, constant = self.scaled.in_units(None)
         directions = self.scaled.affine.to_input_units(self.personal.directions)
         lengths = np.linalg.norm(directions, axis=0)
         components = (directions / np.where(lengths > 0, lengths, 1.0)).T
-        return SharedLinearModel(
+        return kind(
+            **about,
             coef_=coef[0],
             intercept_=float(constant[0]),
             components_=components,
@@ -273,14 +426,82 @@ class FittedPersonal:
         )
 
 
-def _less(problem: Regression, model: np.ndarray, d: int) -> Regression:
-    """The problem of what a public model (constant, weights) of its rows leaves of the targets."""
-    if not model.any():
-        return problem
+# What targets are ---------------------------------------------------------------------------
+
+
+def _public_scores(problem: Regression, model: np.ndarray) -> np.ndarray:
+    """Scores (n, 1) of a public model (constant, weights) of the rows."""
     coef = np.concatenate([model[1:], model[:1]])[: problem.rows.width, None]
     with over_chunks(problem.rows) as each:
-        fitted = np.concatenate([*each(lambda some: problem.rows.at(some).scores(coef))])
-    return replace(problem, targets=problem.targets - fitted)
+        return np.concatenate([*each(lambda some: problem.rows.at(some).scores(coef))])
+
+
+class Targets(Protocol):
+    """What targets are: how they are standardised, and how the one model for all is found."""
+
+    def standardised(
+        self, prepared: Prepared, targets: Any, *, intercept: bool
+    ) -> tuple[Prepared, Outcome]:
+        """Standardised targets, and what is predicted of them; `targets` are those of the data."""
+        ...
+
+    def beside(self, problem: Regression, model: np.ndarray) -> Regression:
+        """The problem of what to add to a public model (constant, weights) of its rows."""
+        ...
+
+    def tasks(self, tasks: TaskPrior) -> TaskPrior:
+        """What models of public tasks are like, in units of standardised scores."""
+        ...
+
+    def exact(self, problem: Regression, releases: Releases) -> Solution:
+        """The one model without privacy."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumberTargets:
+    def standardised(
+        self, prepared: Prepared, targets: Any, *, intercept: bool
+    ) -> tuple[Prepared, Outcome]:
+        return prepared, Numbers()
+
+    def beside(self, problem: Regression, model: np.ndarray) -> Regression:
+        if not model.any():
+            return problem
+        return replace(problem, targets=problem.targets - _public_scores(problem, model))
+
+    def tasks(self, tasks: TaskPrior) -> TaskPrior:
+        return tasks
+
+    def exact(self, problem: Regression, releases: Releases) -> Solution:
+        return exact_solution(problem, releases)
+
+
+@dataclass(frozen=True)
+class ClassTargets:
+    """Labels 0 and 1, standardised by the share of ones, which the released mean tells."""
+
+    def standardised(
+        self, prepared: Prepared, targets: Any, *, intercept: bool
+    ) -> tuple[Prepared, Outcome]:
+        # Without an intercept a score of zero stands for even odds.
+        share = float(np.clip(prepared.targets.location[0], *_SHARES)) if intercept else 0.5
+        loss = StandardLogLoss(share)
+        standard = Standard(np.array([share]), np.array([loss.scale]))
+        problem = replace(prepared.problem, targets=(targets - share) / loss.scale, loss=loss)
+        return replace(prepared, problem=problem, targets=standard), TwoClasses(loss)
+
+    def beside(self, problem: Regression, model: np.ndarray) -> Regression:
+        if not model.any():
+            return problem
+        both = np.concatenate([problem.targets, _public_scores(problem, model)], axis=1)
+        return replace(problem, targets=both, loss=BesideScores(problem.loss), n_beside=1)
+
+    def tasks(self, tasks: TaskPrior) -> TaskPrior:
+        return replace(tasks, noise=1.0)  # that of standardised labels
+
+    def exact(self, problem: Regression, releases: Releases) -> Solution:
+        return exact_minimum(problem)
 
 
 # The fit ------------------------------------------------------------------------------------
@@ -294,6 +515,7 @@ class PersonalFit(Plan):
     n_iter: int | str  # Number of rounds
     hidden: bool = False  # Whether noise hides the second moment of rows, by public sizes
     batch_size: int | None  # Expected number of persons in the Poisson batch of a round
+    targets: Targets = NumberTargets()
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     @property
@@ -367,23 +589,26 @@ class PersonalFit(Plan):
         billboard lemma (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
         """
         data = ready
-        prepared = self.shared.standardised(data, releases)
+        prepared, outcome = self.targets.standardised(
+            self.shared.standardised(data, releases), data.targets, intercept=self.shared.constant
+        )
         problem, d = prepared.problem, prepared.affine.width
-        location, scale = prepared.targets.location[0], prepared.targets.scale[0]
+        slope, level = outcome.units(prepared.targets.scale[0], prepared.targets.location[0])
         tasks = prepared.view.tasks
-        tasks = None if tasks is None else tasks.in_units(location, scale)
+        tasks = None if tasks is None else self.targets.tasks(tasks.in_units(level, slope))
         start = np.zeros(d + 1) if tasks is None else tasks.mean
-        problem = _less(problem, start, d)
+        problem = self.targets.beside(problem, start)
         if releases.budget.private:
             solution = SOLVERS[self.shared.solver](problem, releases, after_step)
             mixing = solution.noise
         else:
-            solution = exact_solution(problem, releases)
+            solution = self.targets.exact(problem, releases)
             mixing = released_whitening(problem.rows, problem, releases).weights
         weights, constant = solution.weights[:d, 0] + start[1:], 0.0
         if self.shared.constant:
             constant = float(solution.weights[d, 0] + start[0])
         scaled = _Scaled(
+            outcome,
             prepared.affine,
             prepared.limit,
             prepared.targets,
@@ -402,7 +627,8 @@ class PersonalFit(Plan):
             factors = prepared.affine.weights
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]
-        personal = self.solver(sizes)(persons, releases, public, tasks=tasks)
+        solver = replace(self.solver(sizes), outcome=outcome)
+        personal = solver(persons, releases, public, tasks=tasks)
         scaled = replace(scaled, weights=personal.weights, constant=personal.constant)
         heads = personal.heads(persons)
         rounds = releases.budget.parts.get(ROUNDS)

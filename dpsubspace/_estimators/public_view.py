@@ -18,6 +18,7 @@ from dpsubspace._public.tasks import (
     TaskPrior,
     TaskSubspace,
     explained_elsewhere,
+    label_task_prior,
     task_prior,
     task_subspace,
 )
@@ -293,6 +294,7 @@ class ColumnsOfTasks:
 
     n_components: int | str  # How many directions they are
     intercept: bool = True  # Whether models have a constant
+    labels: bool = False  # Whether targets are labels 0 and 1
 
     def tells_ranges(self, sizes: Sizes) -> bool:
         return sizes.n_public > 0
@@ -317,7 +319,8 @@ class ColumnsOfTasks:
         assert targets is not None
         ends = np.cumsum([len(rows) for rows in sets])[:-1]
         each = np.split(np.reshape(targets, -1), ends)
-        tasks = task_prior(sets, each, affine, intercept=self.intercept)
+        prior = label_task_prior if self.labels else task_prior
+        tasks = prior(sets, each, affine, intercept=self.intercept)
         return View(affine, _ranges(affine, data.public.X), found, tasks)
 
 

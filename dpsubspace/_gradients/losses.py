@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -243,6 +243,82 @@ class Huber(NumberLoss):
 
     def residual(self, y: Array, scores: Array) -> Array:
         return at_least(at_most(scores - y, self.threshold), -self.threshold)
+
+
+@dataclass(frozen=True)
+class StandardLogLoss(NumberLoss):
+    """Negative log-likelihood of labels 0 and 1 that were standardised, with scores in their units.
+
+    Labels are less a public or released `share` p of ones, and over ``sqrt(p (1 - p))``. A score of
+    0 stands for the probability p. Residuals there are minus the standardised labels, and the
+    curvature is 1: what is chosen for the squared error of standardised targets fits this loss too.
+    """
+
+    share: float  # Share of ones: from 0 to 1, and neither
+    probabilistic = True
+    adds_to = "log-odds"
+
+    @property
+    def scale(self) -> float:
+        return math.sqrt(self.share * (1 - self.share))
+
+    @property
+    def origin(self) -> float:
+        """Log-odds of a score of 0."""
+        return math.log(self.share / (1 - self.share))
+
+    @property
+    def curvature(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 / (4 * self.scale**2)
+
+    def walk(self, n_outputs: int) -> float:
+        return 0.9
+
+    def log_odds(self, scores: Array) -> Array:
+        return self.origin + scores / self.scale
+
+    def value(self, y: Array, scores: Array) -> Array:
+        return namespace(scores).sum(self.values(y, scores), axis=1)
+
+    def values(self, y: Array, scores: Array) -> Array:
+        """Loss of each entry."""
+        xp, odds = namespace(scores), self.log_odds(scores)
+        margin = xp.where(y > 0, odds, -odds)
+        return xp.log1p(xp.exp(-xp.abs(margin))) + at_least(-margin, 0.0)
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        xp = namespace(scores)
+        return (_sigmoid(xp, self.log_odds(scores)) - self.share) / self.scale - y
+
+    def curvatures(self, scores: Array) -> Array:
+        """Second derivative of each entry by its score."""
+        xp, odds = namespace(scores), self.log_odds(scores)
+        return _sigmoid(xp, odds) * _sigmoid(xp, -odds) / self.scale**2
+
+    def predict(self, scores: Array) -> Array:
+        return _sigmoid(namespace(scores), self.log_odds(scores))
+
+
+@dataclass(frozen=True)
+class BesideScores(NumberLoss):
+    """A loss of scores that are added to known ones, which are the last columns of the targets."""
+
+    loss: Any  # Of the sums
+
+    @property
+    def curvature(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.loss.curvature
+
+    def walk(self, n_outputs: int) -> float:
+        return self.loss.walk(n_outputs)
+
+    def value(self, y: Array, scores: Array) -> Array:
+        c = scores.shape[1]
+        return self.loss.value(y[:, :c], scores + y[:, c:])
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        c = scores.shape[1]
+        return self.loss.residual(y[:, :c], scores + y[:, c:])
 
 
 def on_unit(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -74,9 +74,43 @@ def task_prior(
         covariance += _LEAST_PRIOR * variance * np.eye(width)
         left = _left(own, grams, products, squares, n) + float((grams * spread).sum()) / n
         variance = max(left, 1e-12 * squares / n, 1e-300)
-    whole, embedded = np.zeros(width + first), np.zeros((width + first, width + first))
+    return _embedded(mean, covariance, variance, first)
+
+
+def label_task_prior(
+    sets: Sequence[np.ndarray], labels: Sequence[np.ndarray], affine: Affine, *, intercept: bool
+) -> TaskPrior:
+    """The same of logistic models of labels 0 and 1, in log-odds; noise is said to be 1.
+
+    Each round replaces the labels by targets of least squares about the models of the last one
+    (penalised quasi-likelihood; Breslow, Clayton, 1993), by weights that make a parabola above the
+    loss, so that models are finite also where a task has one class alone.
+    """
+    first = 0 if intercept else 1
+    rows = [_rows(part, affine)[:, first:] for part in sets]
+    width = rows[0].shape[1]
+    mean, covariance = np.zeros(width), np.eye(width) / width
+    own = np.zeros((len(rows), width))
+    for _ in range(_PRIOR_ROUNDS):
+        inner, spread = np.linalg.inv(covariance), np.empty((len(rows), width, width))
+        for j, (part, y) in enumerate(zip(rows, labels, strict=True)):
+            half = np.maximum(np.abs(part @ own[j]) / 2, 1e-6)
+            weighed = part.T * (np.tanh(half) / (4 * half))
+            spread[j] = np.linalg.inv(weighed @ part + inner)
+            own[j] = spread[j] @ (part.T @ (y - 0.5) + inner @ mean)
+        mean = own.mean(axis=0)
+        apart = own - mean
+        covariance = spread.mean(axis=0) + apart.T @ apart / len(own)
+        covariance += _LEAST_PRIOR * np.eye(width)
+    return _embedded(mean, covariance, 1.0, first)
+
+
+def _embedded(mean: np.ndarray, covariance: np.ndarray, noise: float, first: int) -> TaskPrior:
+    """A prior with a constant, of one whose models have none where `first` is 1."""
+    width = len(mean) + first
+    whole, embedded = np.zeros(width), np.zeros((width, width))
     whole[first:], embedded[first:, first:] = mean, covariance
-    return TaskPrior(whole, embedded, variance)
+    return TaskPrior(whole, embedded, noise)
 
 
 def _rows(rows: np.ndarray, affine: Affine) -> np.ndarray:

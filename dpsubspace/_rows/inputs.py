@@ -102,11 +102,14 @@ def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = Tru
     return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
 
 
-def check_rows_and_labels(estimator: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+def check_rows_and_labels(
+    estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True
+) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
     if is_collection(X):
         return _collections(estimator, X, y, _labels)
-    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse="csr")
+    form = "csr" if accept_sparse else False
+    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
     return _plain(X), y
 
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._statistics.persons import PersonChunk, PersonRows, products
 
 # Models of one's own ----------------------------------------------------------------------------
@@ -33,7 +34,7 @@ from dpsubspace._statistics.persons import PersonChunk, PersonRows, products
 # benchmarks/repro_personal.py makes them and on its tables of people. No script varies them.
 
 # Penalties, over the number of rows of the person, of which the least leave-one-out error decides.
-_PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
+PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 
 # Fewest rows of a person who may do alone, and standard errors by which that must be better: more
 # where rows are few, since their least leave-one-out error is lower by chance.
@@ -60,22 +61,17 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     """
     there = np.arange(chunk.rows.shape[1]) < chunk.sizes[:, None]
     targets, unit = _in_range(chunk.residuals[:, :, None])
-    rows, units = _in_range(chunk.rows)
+    rows, means, factors, units = in_own_units(chunk, intercept=intercept)
     targets, sizes = targets[:, :, 0], chunk.sizes[:, None]
-    means, level = np.zeros_like(rows[:, 0, :]), np.zeros_like(sizes)
+    level = np.zeros_like(sizes)
     if intercept:
-        means, level = rows.sum(axis=1) / sizes, targets.sum(axis=1, keepdims=True) / sizes
-    rows = np.where(there[:, :, None], rows - means[:, None, :], 0.0)
+        level = targets.sum(axis=1, keepdims=True) / sizes
     targets = np.where(there, targets - level, 0.0)
-    scale = np.sqrt((rows**2).sum(axis=1) / sizes)
-    flat = scale <= 1e-9 * np.abs(means)
-    factors = np.where(flat, 0.0, 1 / np.where(flat, 1.0, np.maximum(scale, 1e-300)))
-    rows = rows * factors[:, None, :]
     left, values, right = np.linalg.svd(rows, full_matrices=False)
     inside = np.matmul(np.swapaxes(left, 1, 2), targets[:, :, None])[:, :, 0]
     base = 1 / sizes if intercept else np.zeros_like(sizes)
     best, coef, error = None, np.zeros_like(means), np.full(len(sizes), np.inf)
-    for penalty in _PENALTIES:
+    for penalty in PENALTIES:
         kept = values**2 / (values**2 + penalty * sizes)
         rest = targets - np.matmul(left, (kept * inside)[:, :, None])[:, :, 0]
         leverage = ((left**2) * kept[:, None, :]).sum(axis=2) + base
@@ -92,6 +88,27 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     with np.errstate(over="ignore"):
         coef = coef / units * unit
     return OwnModel(np.where(np.isfinite(coef), coef, 0.0), constant, best * unit)
+
+
+class OwnUnits(NamedTuple):
+    rows: np.ndarray  # (u, m, d): rows, standardised by each person's own
+    means: np.ndarray  # (u, d): what was subtracted, of columns over their largest entries
+    factors: np.ndarray  # (u, d): what these were multiplied by then
+    largest: np.ndarray  # (u, d): largest entries
+
+
+def in_own_units(chunk: PersonChunk, *, intercept: bool) -> OwnUnits:
+    """Rows of each person, standardised by the own rows alone; about zero without an intercept."""
+    there = np.arange(chunk.rows.shape[1]) < chunk.sizes[:, None]
+    rows, largest = _in_range(chunk.rows)
+    sizes, means = chunk.sizes[:, None], np.zeros_like(rows[:, 0, :])
+    if intercept:
+        means = rows.sum(axis=1) / sizes
+    rows = np.where(there[:, :, None], rows - means[:, None, :], 0.0)
+    scale = np.sqrt((rows**2).sum(axis=1) / sizes)
+    flat = scale <= 1e-9 * np.abs(means)
+    factors = np.where(flat, 0.0, 1 / np.where(flat, 1.0, np.maximum(scale, 1e-300)))
+    return OwnUnits(rows * factors[:, None, :], means, factors, largest)
 
 
 def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,6 +190,8 @@ class Ridge(NamedTuple):
     # variance.
     fit: np.ndarray
     volume: np.ndarray  # (u,): logarithm of the determinant of ``I + K``
+    own: np.ndarray  # (u, m): share of each row that the person's other rows do not tell
+    stretch: np.ndarray | float = 1.0  # (u,): what the shared scores are multiplied by
 
 
 @dataclass(frozen=True)
@@ -194,19 +213,102 @@ def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.nd
     return np.concatenate([constant, inside], axis=1)
 
 
-def ridge(chunk: PersonChunk, prior: Candidate) -> Ridge:
-    if prior.centre is not None:
-        shift = chunk.scores(prior.centre[:, None])[:, :, 0]
-        left = np.clip(chunk.residuals + chunk.beyond - shift, -_FARTHEST, _FARTHEST)
+# What is predicted ------------------------------------------------------------------------------
+
+
+class Outcome(Protocol):
+    """What targets are: how likely a head makes them, and what a model without others is."""
+
+    @property
+    def loss(self) -> Loss:
+        """Of standardised targets by scores."""
+        ...
+
+    @property
+    def origin(self) -> float:
+        """What a shared score of 0 is away from one that decides nothing."""
+        ...
+
+    def units(self, scale: float, location: float) -> tuple[float, float]:
+        """Slope and constant that scores have in the units of the data."""
+        ...
+
+    def moved(self, chunk: PersonChunk, scores: np.ndarray) -> PersonChunk:
+        """The same persons with scores (u, m) that are added to the shared ones."""
+        ...
+
+    def penalised(self, chunk: PersonChunk, B: np.ndarray) -> Ridge:
+        """Coefficients of B (u, m, f), of a prior of variance 1, beside the shared scores."""
+        ...
+
+    def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        """Logarithm of the density of targets, up to a constant, (u,).
+
+        `beside` are squares that others say residuals have beside a person's own, which with
+        these are of so many `rows`.
+        """
+        ...
+
+    def own_model(self, chunk: PersonChunk, *, intercept: bool) -> OwnModel: ...
+
+    def behind(self, seen: float, shared: float, noise: float) -> tuple[float, float]:
+        """Variance of noise, and factor of the variance of heads, of which residuals show `seen`.
+
+        `shared` is the variance of shared scores, and `noise` that of residuals beside heads.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers with normal noise, of which the variance is a person's own."""
+
+    loss = Squared()
+    origin = 0.0
+
+    def units(self, scale: float, location: float) -> tuple[float, float]:
+        return scale, location
+
+    def moved(self, chunk: PersonChunk, scores: np.ndarray) -> PersonChunk:
+        left = np.clip(chunk.residuals + chunk.beyond - scores, -_FARTHEST, _FARTHEST)
         left = np.where(np.arange(left.shape[1]) < chunk.sizes[:, None], left, 0.0)
-        found = ridge(replace(chunk, residuals=left), replace(prior, centre=None))
-        return found._replace(coef=found.coef + prior.centre)
+        return replace(chunk, residuals=left)
+
+    def penalised(self, chunk: PersonChunk, B: np.ndarray) -> Ridge:
+        return penalised(chunk.residuals, B)
+
+    def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
+        """That of all persons counts as a few rows of a person.
+
+        Where it is not known a guess counts as nearly nothing, so that units of the targets do not
+        matter.
+        """
+        return -(rows * np.log(beside + found.fit) + found.volume) / 2
+
+    def own_model(self, chunk: PersonChunk, *, intercept: bool) -> OwnModel:
+        return own_model(chunk, intercept=intercept)
+
+    def behind(self, seen: float, shared: float, noise: float) -> tuple[float, float]:
+        return noise, 1.0
+
+
+_NUMBERS = Numbers()
+
+
+# Fits -------------------------------------------------------------------------------------------
+
+
+def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = _NUMBERS) -> Ridge:
+    if prior.centre is not None:
+        moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
+        found = ridge(moved, replace(prior, centre=None), outcome)
+        return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
     B, f = chunk.scores(prior.root), prior.root.shape[1]
     if prior.own == 0:
-        found = _penalised(chunk.residuals, B)
+        found = outcome.penalised(chunk, B)
         return found._replace(coef=_mapped(prior.root, found.coef[:, :, None]))
     own = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
-    found = _penalised(chunk.residuals, np.concatenate([B, own.rows], axis=2))
+    found = outcome.penalised(chunk, np.concatenate([B, own.rows], axis=2))
     weights = own.factors[:, None] * found.coef[:, f:]
     coef = _mapped(prior.root, found.coef[:, :f, None])
     coef[:, 1:] += weights
@@ -236,7 +338,7 @@ def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
     return _OwnRows(rows * factors[:, None, None], means, factors)
 
 
-def _penalised(r: np.ndarray, B: np.ndarray) -> Ridge:
+def penalised(r: np.ndarray, B: np.ndarray) -> Ridge:
     """Ridge regression of r (u, m) on B (u, m, f) with penalty 1, which rounding may not hide.
 
     So scores of a person are shrunk to a norm. Whatever the rows are, matrices have an inverse: a
@@ -261,7 +363,7 @@ def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     left_out = rest / np.maximum(1 - leverage, 1e-9)
     coef = found[:, :, 0]
     fit = products(rest, rest) + products(coef, coef)  # what it is, and never below 0
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1])
+    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], 1 - leverage)
 
 
 def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
@@ -272,7 +374,7 @@ def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
     own = np.diagonal(inverse, axis1=1, axis2=2)
     left_out = dual[:, :, 0] / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
     fit = products(dual[:, :, 0], dual[:, :, 0]) + products(coef, coef)
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1])
+    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], own)
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -308,6 +410,7 @@ class HeadPrior:
     # (C,): logarithms of what each prior counts before a person's rows are seen.
     log_weights: np.ndarray
     known: bool = True  # Whether `noise` was seen through the noise of its release
+    outcome: Outcome = _NUMBERS  # What is predicted
 
     @classmethod
     def of(
@@ -318,6 +421,7 @@ class HeadPrior:
         public: np.ndarray | None = None,
         tasks: Candidate | None = None,
         known: bool = True,
+        outcome: Outcome = _NUMBERS,
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
@@ -355,16 +459,16 @@ class HeadPrior:
                 replace(tasks, name=f"public tasks and local {s}", own=s / d)
                 for s in _OWN_SPREADS[:3]
             ]
-        return cls(tuple(found), noise, np.zeros(len(found)), known)
+        return cls(tuple(found), noise, np.zeros(len(found)), known, outcome)
 
     @classmethod
-    def checking(cls, public: np.ndarray) -> HeadPrior:
+    def checking(cls, public: np.ndarray, outcome: Outcome = _NUMBERS) -> HeadPrior:
         """Priors of an intercept, and of weights along orthonormal public directions beside it."""
         constant = np.zeros((len(public) + 1, 1))
         constant[0] = math.sqrt(_USUAL_INTERCEPT)
         usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
         found = (Candidate("intercept", constant), Candidate("public directions", usual))
-        return cls(found, 1.0, np.zeros(2))
+        return cls(found, 1.0, np.zeros(2), outcome=outcome)
 
     @property
     def names(self) -> list[str]:
@@ -378,7 +482,8 @@ class HeadPrior:
         They do not depend on the units of the targets. Persons who are predicted exactly without a
         head bring nothing, and no head is taken to leave less than a small share of that error.
         """
-        every = [ridge(chunk, candidate).left_out for candidate in self.candidates]
+        outcome = self.outcome
+        every = [ridge(chunk, candidate, outcome).left_out for candidate in self.candidates]
         squares = np.stack([products(one, one) for one in every], axis=1)
         squares += self._noise_beside(chunk)[:, None]
         none = squares[:, :1]
@@ -403,6 +508,7 @@ class HeadPrior:
         """Head of every person, of their own rows; an own model where that is better."""
         d, n, C = persons.width, persons.n_persons, len(self.candidates)
         found, own, own_constant = np.zeros((n, d + 1)), np.zeros((n, d)), np.zeros(n)
+        stretch, shared = np.ones(n), persons.constant + self.outcome.origin
         weights = np.tile(np.exp(self.log_weights - self.log_weights.max()), (n, 1))
         weights = np.pad(weights / weights.sum(axis=1, keepdims=True), ((0, 0), (0, 1)))
         beside = (C + 1) * (d + 1)
@@ -411,15 +517,16 @@ class HeadPrior:
         )
         for chunk, raw in pairs:
             them = chunk.persons
-            found[them], weights[them, :-1], left_out = self._of_chunk(chunk)
-            by_themselves = own_model(raw, intercept=persons.intercept)
+            found[them], stretch[them], weights[them, :-1], left_out = self._of_chunk(chunk)
+            by_themselves = self.outcome.own_model(raw, intercept=persons.intercept)
             better = better_alone(raw, by_themselves.left_out, left_out + chunk.beyond)
             some = them[better]
-            weights[some], found[some] = np.eye(C + 1)[-1], 0.0
+            weights[some], found[some], stretch[some] = np.eye(C + 1)[-1], 0.0, 1.0
             own[some] = by_themselves.coef[better]
             own_constant[some] = by_themselves.constant[better]
-        coef = _mapped(persons.whitening, found[:, 1:, None])
-        return Heads(coef, found[:, 0], weights, own, own_constant)
+        more = stretch - 1
+        coef = _mapped(persons.whitening, found[:, 1:, None]) + more[:, None] * persons.weights
+        return Heads(coef, found[:, 0] + more * shared, weights, own, own_constant)
 
     def _noise_beside(self, chunk: PersonChunk) -> np.ndarray:
         """What the squares of a person's residuals are taken to be beside their own rows, (u,)."""
@@ -428,24 +535,24 @@ class HeadPrior:
         squares = products(chunk.residuals, chunk.residuals) / chunk.sizes
         return _FEW_NOISE_ROWS * _GUESSED_NOISE * squares
 
-    def _of_chunk(self, chunk: PersonChunk) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean heads of persons, how much each prior counts in them, and residuals left out.
+    def _of_chunk(
+        self, chunk: PersonChunk
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mean heads, mean factors of shared scores, how much priors count, residuals left out.
 
-        A prior counts by the density of the person's residuals under it, of which the noise
-        variance is the person's own: that of all persons counts as a few of their rows. Where it
-        is not known a guess counts as nearly nothing, so that units of the targets do not matter.
+        A prior counts by the density of the person's targets under it.
         """
-        every = [ridge(chunk, candidate) for candidate in self.candidates]
+        every = [ridge(chunk, candidate, self.outcome) for candidate in self.candidates]
         beside = np.maximum(self._noise_beside(chunk), 1e-300)
         rows = chunk.sizes + (_NOISE_ROWS if self.known else _FEW_NOISE_ROWS)
-        scores = np.stack(
-            [-(rows * np.log(beside + one.fit) + one.volume) / 2 for one in every],
-            axis=1,
-        )
+        scores = np.stack([self.outcome.log_density(one, rows, beside) for one in every], axis=1)
         scores += self.log_weights
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
         coefs = np.stack([one.coef for one in every], axis=1)
         left_out = np.stack([one.left_out for one in every], axis=1)
         coef, left_out = (np.matmul(weights[:, None, :], x)[:, 0] for x in (coefs, left_out))
-        return coef, weights, left_out
+        alike = np.broadcast_to
+        stretch = np.stack([alike(one.stretch, len(chunk.sizes)) for one in every], axis=1)
+        # Weights add up to 1 but for rounding: what is not stretched stays as it is.
+        return coef, 1 + products(weights, stretch - 1), weights, left_out

@@ -294,7 +294,7 @@ class NoisyDescent:
         rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
         features: Any = rows  # they have what is asked of Features here
-        rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
+        rows_only = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(data.size * c) * _auto.regression_clip(noise)
         plan = _plan(noise, data.size)

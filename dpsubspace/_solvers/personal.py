@@ -29,7 +29,7 @@ from dpsubspace._array import to_numpy
 from dpsubspace._public.tasks import TaskPrior
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
-from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads
+from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads, Numbers, Outcome
 from dpsubspace._statistics.moments import packed, symmetric
 from dpsubspace._statistics.persons import (
     PersonChunk,
@@ -37,6 +37,8 @@ from dpsubspace._statistics.persons import (
     products,
     unit_weights,
 )
+
+_NUMBERS = Numbers()
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 CHECK = "public directions"
@@ -128,6 +130,7 @@ class PersonalSolver:
     n_iter: int = 0  # Number of rounds
     rate: float = 1.0  # Probability with which a person enters the Poisson batch of a round
     public: bool = False  # Whether there are public directions to start at
+    outcome: Outcome = _NUMBERS  # What is predicted
 
     def parts(self) -> dict[str, Part]:
         shares, rounds = dict(_SHARES), self.n_iter
@@ -161,7 +164,7 @@ class PersonalSolver:
         rounds = releases.budget.parts[ROUNDS].count if ROUNDS in releases else 0
         if start is None:
             white, spectrum = self._released_directions(persons, releases, DIRECTIONS)
-        elif rounds and released_doubt(persons, releases, start):
+        elif rounds and released_doubt(persons, releases, start, self.outcome):
             white, spectrum = self._released_directions(persons, releases, ROUNDS)
             after_step()
             rounds -= 1
@@ -171,7 +174,7 @@ class PersonalSolver:
             if white.shape[1]:
                 white = step(persons, releases, white)
             after_step()
-        heads = released_heads(persons, releases, white)
+        heads = self._seen(persons, released_heads(persons, releases, white))
         if tasks is not None:  # the noise of tasks is a guess at that of persons
             near = np.clip(heads.noise, tasks.noise / _ALIKE, tasks.noise * _ALIKE)
             heads = heads._replace(noise=float(near) if heads.known else tasks.noise, known=True)
@@ -179,9 +182,23 @@ class PersonalSolver:
         weights = persons.weights + directions @ heads.mean[1:]
         constant = persons.constant + persons.intercept * float(heads.mean[0])
         like_tasks = None if tasks is None else _as_tasks(tasks, persons, weights, constant)
-        prior = HeadPrior.of(white, heads.covariance, heads.noise, start, like_tasks, heads.known)
+        prior = HeadPrior.of(
+            white, heads.covariance, heads.noise, start, like_tasks, heads.known, self.outcome
+        )
         prior = released_comparison(persons.sharing(weights, constant), releases, prior)
         return Personal(weights, constant, persons.whitening, directions, white, prior, spectrum)
+
+    def _seen(self, persons: PersonRows, heads: HeadMoments) -> HeadMoments:
+        """What scores of heads are like, by what residuals tell of them."""
+        shared = np.linalg.solve(persons.whitening, persons.weights)
+        variance, factor = self.outcome.behind(
+            float(np.trace(heads.covariance)), float(shared @ shared), heads.noise
+        )
+        return heads._replace(
+            mean=heads.mean * math.sqrt(factor),
+            covariance=heads.covariance * factor,
+            noise=variance,
+        )
 
     def _released_directions(
         self, persons: PersonRows, releases: Releases, name: str
@@ -269,7 +286,9 @@ def released_pairs(
 # Public directions -------------------------------------------------------------------------------
 
 
-def released_doubt(persons: PersonRows, releases: Releases, start: np.ndarray) -> bool:
+def released_doubt(
+    persons: PersonRows, releases: Releases, start: np.ndarray, outcome: Outcome = _NUMBERS
+) -> bool:
     """Whether heads along public directions (d, q) do no better than intercepts, over all persons.
 
     Directions that the persons' weights are across to cannot be mended by rounds, of which each
@@ -280,7 +299,7 @@ def released_doubt(persons: PersonRows, releases: Releases, start: np.ndarray) -
     sum moves by at most 1 where the person becomes a null person, and by at most 2 where replaced,
     and by the slack of rounding. Event: one Gaussian mechanism.
     """
-    prior = HeadPrior.checking(start)
+    prior = HeadPrior.checking(start, outcome)
 
     def of_chunk(chunk: PersonChunk) -> np.ndarray:
         losses = prior.losses(chunk)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,10 +27,11 @@ from dpsubspace._accounting.budget import Part
 from dpsubspace._array import Array, as_like, to_numpy
 from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import Squared
+from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._solvers.descent import STEPS, RecordedStep, TrainingPlan, train
+from dpsubspace._solvers.lbfgs import minimise
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
 
 MOMENT = "second moment"
@@ -52,6 +53,9 @@ _FAINT = 1e-2
 
 # Variance that second moments of levels of entries have, about that of the first.
 _SPREAD = 0.1
+
+# Penalty and iterations without privacy, where there is no closed form.
+_SLIGHT, _MOST_ITERATIONS = 1e-6, 5_000
 
 # Square of the length that a direction has of entries in units of the noise, from which on what is
 # learned along it counts.
@@ -78,10 +82,15 @@ class Regression:
     # What is expected of the entries from the first on; nothing where there are none. A constant
     # entry belongs to the first of them.
     levels: tuple[Level, ...] = ()
+    # Of the scores, in the same units. Solvers by moments know the squared error alone.
+    loss: Loss = field(default_factory=Squared)
+    n_beside: int = (
+        0  # How many of the last columns of the targets are what the loss adds scores to
+    )
 
     @property
     def n_targets(self) -> int:
-        return self.targets.shape[1]
+        return self.targets.shape[1] - self.n_beside
 
     @property
     def size(self) -> float:
@@ -145,6 +154,19 @@ def exact_solution(data: Regression, releases: Releases) -> Solution:
             at += level.size
     weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
     return Solution(weights, np.zeros((p, 1)), np.zeros(data.n_targets))
+
+
+def exact_minimum(data: Regression) -> Solution:
+    """Weights of least loss, with a penalty that keeps them finite: not private."""
+    features: Any = data.rows  # they have what is asked of Features here
+    c = data.n_targets
+    source = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
+    start, every = (
+        as_like(x, features.norms()) for x in (np.zeros((data.rows.width, c)), np.ones(1))
+    )
+    found = minimise(source, start, every, alpha=_SLIGHT, max_iter=_MOST_ITERATIONS)
+    weights = to_numpy(found.weights)
+    return Solution(weights, np.zeros((len(weights), 1)), np.zeros(c))
 
 
 # Solvers --------------------------------------------------------------------------------------
@@ -305,7 +327,7 @@ def white_steps(
     p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
     rows = rows.mixed(rows.mixing_by(white.weights))
     features: Any = rows  # they have what is asked of Features here
-    rows_only = LinearSource.of(Squared(), features, data.targets, n_outputs=c)
+    rows_only = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
     size = math.sqrt(data.size * c) * _auto.regression_clip(data.noise(releases, STEPS))
     start = np.zeros((p, c)) if start is None else start
     first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))

@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsubspace._array import EPS, Total, changed, to_numpy
+from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 
@@ -34,6 +35,8 @@ _NUMBERS, _MOST_PERSONS = 1 << 20, 1 << 12
 # Standard deviations of the targets that a residual is cut to.
 _FAR_RESIDUAL = 6.0
 
+_SQUARED = Squared()
+
 # Contributions of a norm below this are nothing: their unit vector would be rounding alone.
 _FAINT = 1e-100
 
@@ -45,6 +48,8 @@ class PersonChunk:
     persons: np.ndarray  # (u,): numbers of the persons
     sizes: np.ndarray  # (u,): rows of each
     rows: np.ndarray  # (u, m, d): standardised rows
+    targets: np.ndarray  # (u, m): standardised targets
+    shared: np.ndarray  # (u, m): scores of the shared model
     residuals: np.ndarray  # (u, m): what the shared model leaves of standardised targets
     beyond: np.ndarray  # (u, m): what was cut off the residuals
     # (u, m): the constant entry of each row: 1, or 0 where there is no row or no
@@ -85,7 +90,8 @@ class PersonRows:
     number wherever it lies. Rows of null records are never looked at. The shared `weights` (d,) of
     standardised rows, the shared constant and the whitening W (d, d), of which ``W^T u`` is about
     white, are public or released. With `intercept` persons have one of their own, and with
-    `private` residuals are cut to a few standard deviations.
+    `private` residuals are cut to a few standard deviations. They are minus the derivative of
+    `loss` by the scores of the shared model.
     """
 
     def __init__(
@@ -99,13 +105,14 @@ class PersonRows:
         whitening: np.ndarray,
         intercept: bool = True,
         private: bool = True,
+        loss: Loss = _SQUARED,
     ):
         if not rows.affine.diagonal:
             raise ValueError("rows by person need a map of each column by itself.")
         self._rows, self._targets, self.n_persons = rows, np.asarray(targets), records.n
         self.weights, self.constant = np.asarray(weights, float).reshape(-1), float(constant)
         self.whitening, self.intercept = np.ascontiguousarray(whitening, dtype=float), intercept
-        self._cut = _FAR_RESIDUAL if private else math.inf
+        self._cut, self._loss = _FAR_RESIDUAL if private else math.inf, loss
         index = np.arange(records.n) if records.index is None else records.index
         present = records.present
         kept = np.arange(len(index)) if present is None else np.flatnonzero(present)
@@ -155,12 +162,21 @@ class PersonRows:
         rows = np.ascontiguousarray(rows).reshape(len(persons), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
         with np.errstate(over="ignore"):
-            whole = np.where(there, targets - (rows @ self.weights + self.constant), 0.0)
+            shared = rows @ self.weights + self.constant
+            whole = np.where(there, -self._loss.residual(targets, shared), 0.0)
         residuals = np.clip(whole, -self._cut, self._cut)
         rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept
         return PersonChunk(
-            persons, sizes.astype(float), rows, residuals, whole - residuals, ones, self.whitening
+            persons,
+            sizes.astype(float),
+            rows,
+            targets,
+            shared,
+            residuals,
+            whole - residuals,
+            ones,
+            self.whitening,
         )
 
     # Sums -------------------------------------------------------------------------------------

@@ -407,7 +407,8 @@ def _of_shared(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
     shared = fitted.public_part()
     along = np.sum((shared.components_ @ planted.row.T) ** 2)  # how many there are may vary
     weights = _numbers(shared, "coef_", "intercept_")
-    return np.concatenate([shared.predict(planted.row), [along], *weights])
+    ask = getattr(shared, "decision_function", shared.predict)
+    return np.concatenate([ask(planted.row), [along], *weights])
 
 
 def _of_components(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
@@ -548,6 +549,7 @@ DESIGNS = {
     "linear numbers": Design(_of_linear, "numbers", own=_own_weights, traced=_traces),
     "regression": Design(_of_linear, "numbers", rows=_at_an_end, traced=_traces),
     "shared model": Design(_of_shared, "numbers", rows=_at_an_end),
+    "shared logistic model": Design(_of_shared, "classes", rows=_at_an_end),
     "module labels": Design(_of_module, "classes"),
     "module numbers": Design(_of_module, "numbers"),
     "ranges": Design(_of_ranges, rows=_around_ranges),

@@ -57,7 +57,7 @@ from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import by_record, taken
-from dpsubspace._estimators.personal import PersonalizedLinearRegression
+from dpsubspace._estimators.personal_models import PersonalModels
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
@@ -110,9 +110,9 @@ class Candidate:
                 " many there were: take them off with set_callbacks()."
             )
         for name, part in private_parts(model):
-            if isinstance(part, PersonalizedLinearRegression):
+            if isinstance(part, PersonalModels):
                 raise ValueError(
-                    "PersonalizedLinearRegression has models that belong to single persons, which a"
+                    f"{type(part).__name__} has models that belong to single persons, which a"
                     " search cannot compare on other persons."
                 )
             if getattr(part._whole, "epsilon", None) is None:

@@ -27,6 +27,7 @@ from dpsubspace import (
     GradientDirections,
     GSDScorer,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PrivateRange,
     PrivateSearch,
     PublicSubspaceLinearRegression,
@@ -80,12 +81,15 @@ def fitted(Estimator, task):
     return release
 
 
-def of_persons(options):
+def of_persons(Estimator, y):
     """What a fit of personal models publishes: a model of each person is for that person alone."""
-    own, given = split(options, "fit")
-    model = PersonalizedLinearRegression(**{"random_state": 0, **own})
-    model = model.fit(DIARIES, ENTRIES, **given).public_part()
-    return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
+
+    def release(options):
+        own, given = split(options, "fit")
+        model = Estimator(**{"random_state": 0, **own}).fit(DIARIES, y, **given).public_part()
+        return of_privacy(model.privacy_), model.coef_.tolist(), model.components_.tolist()
+
+    return release
 
 
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
@@ -221,6 +225,14 @@ OF_PERSONS = {
     "missing_groups": "each_row",
     "fit_intercept": False,
 }
+OF_NUMBERS = ("method", "target_bounds")
+OF_TWO = {
+    "classes": "None reads them from `y`",
+    "n_iter": "a round that finds no more than noise changes nothing.",
+}
+LABELLED = ASKED_ELSEWHERE | {
+    "fit__y_public": tuple((y > 0).astype(int) for y in ASKED_ELSEWHERE["fit__y_public"])
+}
 SEARCHED = {
     "inner__epsilon": "Its own `epsilon` counts only for the ratio",
     "inner__random_state": "its `random_state` is not used",
@@ -353,7 +365,7 @@ WALKS = [
     ),
     Walk(
         PersonalizedLinearRegression,
-        of_persons,
+        of_persons(PersonalizedLinearRegression, ENTRIES),
         BUDGET
         | {"fit__groups": AUTHORS // 2, "fit__X_public": (*np.sin(ELSEWHERE),)}
         | {"fit__y_public": tuple(x @ [1, 1, 2] for x in ELSEWHERE)}
@@ -372,6 +384,30 @@ WALKS = [
             "tasks": GROUPED | {"bounds": RANGES_OF_PUBLIC},
             "without privacy": EXACT
             | GROUPED
+            | {"batch_size": NOT_WITHOUT, "bounds": RANGES_OF_PUBLIC},
+        },
+        cheap=("without privacy",),
+    ),
+    Walk(
+        PersonalizedLogisticRegression,
+        of_persons(PersonalizedLogisticRegression, (ENTRIES > 0).astype(int)),
+        BUDGET
+        | {"fit__groups": AUTHORS // 2, "fit__X_public": (*np.sin(ELSEWHERE),)}
+        | {"fit__y_public": tuple((x @ [1, 1, 2] > 0).astype(int) for x in ELSEWHERE)}
+        | {"classes": [0, 1]}
+        | {name: OF_PERSONS[name] for name in OF_PERSONS if name not in OF_NUMBERS},
+        {
+            # Whether a round finds more than noise here is up to the noise.
+            "rounds": MANY | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
+            "tasks": MANY | LABELLED | {"epsilon": 1e3, "n_components": 1, "n_iter": 1},
+            "without privacy": MANY | LABELLED | {"epsilon": INF, "n_components": 1, "n_iter": 1},
+        },
+        {
+            "rounds": GROUPED | {"classes": OF_TWO["classes"]},
+            "tasks": GROUPED | {"classes": OF_TWO["classes"], "bounds": RANGES_OF_PUBLIC},
+            "without privacy": EXACT
+            | GROUPED
+            | OF_TWO
             | {"batch_size": NOT_WITHOUT, "bounds": RANGES_OF_PUBLIC},
         },
         cheap=("without privacy",),

@@ -48,6 +48,7 @@ from dpsubspace import (
     GEPRegressor,
     GradientDirections,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PublicDataWarning,
     _compat,
 )
@@ -89,7 +90,8 @@ class ModuleRegressor(_OfAnyShape, DPModuleRegressor):
 def checked():
     """Every estimator with its defaults, modules where torch is there."""
     plain = {case.build: 0 for case in CASES if not (case.is_function or case.module)}
-    groups = {PersonalizedLinearRegression: {"missing_groups": "each_row"}}
+    each_row = {"missing_groups": "each_row"}
+    groups = {PersonalizedLinearRegression: each_row, PersonalizedLogisticRegression: each_row}
     yield from (Estimator(**groups.get(Estimator, {})) for Estimator in plain)
     if find_spec("torch"):
         yield ModuleClassifier(small_module(1, 1), epsilon=1e3, n_iter=30)

@@ -463,6 +463,7 @@ FITS = {
     "GEPClassifier": of_case("GEPClassifier", "plain"),
     "DPLinearRegression": of_case("DPLinearRegression", "moments", solver="auto"),
     "PersonalizedLinearRegression": of_case("PersonalizedLinearRegression", "plain"),
+    "PersonalizedLogisticRegression": of_case("PersonalizedLogisticRegression", "plain"),
     "DPPCA": of_case("DPPCA", "plain"),
     "GSDScorer": of_case("GSDScorer", "plain"),
     "BoundedScaler": of_case("BoundedScaler", "plain"),

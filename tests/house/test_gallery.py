@@ -17,7 +17,8 @@ SHOWN = sorted(
     if name in dpsubspace.__all__
     and inspect.isclass(item)
     and (issubclass(item, BaseEstimator) or name.endswith("Display"))
-    and name not in ("SharedLinearModel", "TabularPipeline")  # made by others
+    and name
+    not in ("SharedLinearModel", "SharedLogisticModel", "TabularPipeline")  # made by others
 )
 
 

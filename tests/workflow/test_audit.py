@@ -45,6 +45,7 @@ from dpsubspace import (
     GradientDirections,
     GSDScorer,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PrivacyError,
     PrivateRange,
     PublicSubspaceLinearRegression,
@@ -198,6 +199,13 @@ AUDITS = {
         "plain": Audit(
             claimed(PersonalizedLinearRegression, **RANGES),
             NUMBERS,
+            options={"groups": np.arange(len(X))},
+        )
+    },
+    "PersonalizedLogisticRegression": {
+        "plain": Audit(
+            claimed(PersonalizedLogisticRegression, bounds=RANGES["bounds"], classes=[0, 1]),
+            LABELS % 2,
             options={"groups": np.arange(len(X))},
         )
     },
