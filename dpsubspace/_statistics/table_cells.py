@@ -128,40 +128,106 @@ def searched_quantiles(
 
     Proof of the intervals: let B values of the group lie below a midpoint and A not below it. The
     quantile of level q is below it if ``(1 - q) B - q A > 0``, and not below it otherwise. This
-    number is a sum of released counts with known weights, so that its noise is normal with a known
-    deviation, also for midpoints that follow from earlier noise. A midpoint ends the interval where
-    the number is z deviations or more from 0. It does so wrongly with probability ``1 - Phi(z)`` at
-    most, and z is such that these add up to ``1 - confidence`` over the stages. The size of the
-    group does not need to be known.
+    number, the lead, is a sum of released counts with known weights, so that its noise is normal
+    with a known deviation, also for midpoints that follow from earlier noise. A midpoint ends the
+    interval where the lead is z deviations or more from 0. It does so wrongly with probability
+    ``1 - Phi(z)`` at most, and z is such that these add up to ``1 - confidence`` over the stages.
+    The size of the group does not need to be known.
+
+    A search halves what is left until noise hides on which side the quantile is, and spends its
+    other stages on the ends of the interval.
     """
     records, k, c = releases.records_of(columns), len(levels), columns.shape[1]
-    ranks = _Ranks.of(columns, groups, n_groups, records)
-    places, m = np.zeros((c * n_groups, k), dtype=np.intp), c * n_groups
+    ranks, m = _Ranks.of(columns, groups, n_groups, records), c * n_groups
     grids = np.repeat(grid, n_groups, axis=0)
     middles = (grids[:, 1:] + grids[:, :-1]) / 2
-    low, high = np.repeat(grids[:, :1], k, axis=1), np.repeat(grids[:, -1:], k, axis=1)
+    search = _Search.of(m, k, grid.shape[1])
     z = float(ndtri(1 - (1 - confidence) / STAGES))
-    for stage in range(STAGES):
-        half = 1 << (STAGES - 1 - stage)
-        edges = np.take_along_axis(middles, places + half - 1, axis=1)
+    for _ in range(STAGES):
+        places = search.next()
+        edges = np.take_along_axis(middles, places - 1, axis=1)
         order = np.argsort(edges, axis=1, kind="stable")
         before = ranks.before(np.take_along_axis(edges, order, axis=1))
         cells = np.diff(before, axis=1, prepend=0.0, append=ranks.totals[:, None])
         total = counts_sum(cells, c)
         noisy = releases.gaussian(name, total).reshape(m, k + 1)
-        deviation = releases.noise_of(name, total)
-        place = np.argsort(order, axis=1)
-        below = np.take_along_axis(np.cumsum(noisy, axis=1), place, axis=1)
+        rank = np.argsort(order, axis=1)
+        below = np.take_along_axis(np.cumsum(noisy, axis=1), rank, axis=1)
         above = noisy.sum(axis=1, keepdims=True) - below
+        spread = np.sqrt((1 - levels) ** 2 * (rank + 1) + levels**2 * (k - rank))
         lead = (1 - levels) * below - levels * above
-        spread = deviation * np.sqrt((1 - levels) ** 2 * (place + 1) + levels**2 * (k - place))
-        low = np.where(lead < -z * spread, np.maximum(low, edges), low)
-        high = np.where(lead > z * spread, np.minimum(high, edges), high)
-        places += np.where(lead < 0, half, 0)
-    high = np.maximum(high, low)  # which noise may turn round
-    values = np.clip(np.take_along_axis(grids, places, axis=1), low, high)
+        search.learn(places, lead, z * releases.noise_of(name, total) * spread)
+    # The ends are midpoints, or those of the grid, where the numbers end.
+    bounds = np.concatenate([grids[:, :1], middles, grids[:, -1:]], axis=1)
+    found = (grids, search.estimates()), (bounds, search.low), (bounds, search.high + 1)
     shape = (c, n_groups, k)
-    return Quantiles(*(part.reshape(shape) for part in (np.sort(values, axis=1), low, high)))
+    return Quantiles(*(np.take_along_axis(*pair, axis=1).reshape(shape) for pair in found))
+
+
+@dataclass
+class _Search:
+    """Searches side by side, (rows, levels), for places of a grid: all of it is postprocessing.
+
+    A midpoint is known by the place that follows it. The quantile is at a place from `low` to
+    `high`, as far as can be told. Of midpoints from `first` to `last` noise has hidden on which
+    side it is; there are none yet where `first` is 0.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    asked: list[np.ndarray]
+    leads: list[np.ndarray]
+
+    @classmethod
+    def of(cls, n_rows: int, n_levels: int, n_places: int) -> _Search:
+        nothing = [np.zeros((n_rows, n_levels), dtype=np.intp) for _ in range(3)]
+        low, first, last = nothing
+        return cls(low, np.full_like(low, n_places - 1), first, last, [], [])
+
+    def next(self) -> np.ndarray:
+        """Midpoints to ask for: halfway, or between what is hidden and the farther end.
+
+        Distances from the middle of what is hidden are halved by their logarithms: how far noise
+        reaches is not known beforehand, and may be any part of the range.
+        """
+        middle = (self.first + self.last) / 2
+        hidden = np.maximum((self.last - self.first) / 2, 0.5)
+        down = np.maximum(middle - self.low, 0.5)
+        up = np.maximum(self.high + 1 - middle, 0.5)
+        below = np.rint(middle - np.sqrt(hidden * down)).astype(np.intp)
+        above = np.rint(middle + np.sqrt(hidden * up)).astype(np.intp)
+        outside = np.where(
+            down >= up, np.minimum(below, self.first - 1), np.maximum(above, self.last + 1)
+        )
+        places = np.where(self.first == 0, (self.low + self.high + 1) // 2, outside)
+        return np.clip(places, np.minimum(self.low + 1, self.high), np.maximum(self.high, 1))
+
+    def learn(self, places: np.ndarray, lead: np.ndarray, doubt: np.ndarray) -> None:
+        below, above = lead > doubt, lead < -doubt  # where the quantile is
+        self.low = np.where(above, np.maximum(self.low, places), self.low)
+        self.high = np.where(below, np.minimum(self.high, places - 1), self.high)
+        self.high = np.maximum(self.high, self.low)  # which noise may turn round
+        hidden, new = ~(below | above), self.first == 0
+        self.last = np.where(hidden, np.maximum(self.last, places), self.last)
+        nearer = np.where(new, places, np.minimum(self.first, places))
+        self.first = np.where(hidden, nearer, self.first)
+        self.asked.append(places)
+        self.leads.append(lead)
+
+    def estimates(self) -> np.ndarray:
+        """Where a line through the leads within the interval is 0; its middle without a line."""
+        x, y = np.stack(self.asked).astype(float), np.stack(self.leads)
+        near = ((x >= self.low) & (x <= self.high + 1)).astype(float)
+        n = np.maximum(near.sum(axis=0), 1.0)
+        mean, level = (near * x).sum(axis=0) / n, (near * y).sum(axis=0) / n
+        square = (near * (x - mean) ** 2).sum(axis=0)
+        slope = (near * (x - mean) * y).sum(axis=0) / np.where(square > 0, square, 1.0)
+        middle = (self.low + self.high) / 2
+        crossing = mean - level / np.where(slope > 0, slope, 1.0)
+        found = np.where(slope > 0, np.clip(crossing, self.low, self.high), middle)
+        return np.rint(found).astype(np.intp)
 
 
 @dataclass(frozen=True)
