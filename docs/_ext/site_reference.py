@@ -66,6 +66,11 @@ SUBJECTS = {
             "private_covariance",
         ],
     ),
+    "counts": (
+        "Counts and summaries",
+        "Tables that are published of private rows, with intervals.",
+        ["private_summary", "PrivateSummary", "private_counts", "PrivateCounts"],
+    ),
     "budget": (
         "Budget",
         "Planning what fits will cost, and keeping to one budget.",
@@ -109,6 +114,7 @@ SUBJECTS = {
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",
             "PrivateCalibrationDisplay",
+            "PrivateCountsDisplay",
             "AuditDisplay",
             "GSDRankingDisplay",
         ],

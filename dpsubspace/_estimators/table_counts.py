@@ -67,6 +67,7 @@ class PrivateCounts:
     See Also
     --------
     private_counts : Returns one.
+    PrivateCountsDisplay : Draws one.
 
     Examples
     --------
@@ -98,7 +99,7 @@ class PrivateCounts:
     privacy_: PrivacyGuarantee | None = None
 
     def margin(self, columns: str | Sequence[str]) -> PrivateCounts:
-        """Counts of some of the columns, added up over the others.
+        """Give counts of some of the columns, added up over the others.
 
         Nothing more is released. The noise of a sum of k cells is about sqrt(k) times that of one,
         and the interval is that of the sum.
@@ -118,9 +119,7 @@ class PrivateCounts:
         left = [name for name in self.columns if name in kept]
         order = [left.index(name) for name in kept]
         k = math.prod(self.counts.shape[axis] for axis in gone)
-        counts, noisy = (
-            each.sum(axis=gone).transpose(order) for each in (self.counts, self.noisy)
-        )
+        counts, noisy = (each.sum(axis=gone).transpose(order) for each in (self.counts, self.noisy))
         low, high = _around(noisy, self._noise, self.level, k, self.n)
         return replace(
             self,
@@ -155,7 +154,9 @@ class PrivateCounts:
     @property
     def _noise(self) -> CountNoise:
         if math.isnan(self.scale):
-            raise ValueError("take margins of the whole table: this one has noise of several cells.")
+            raise ValueError(
+                "take margins of the whole table: this one has noise of several cells."
+            )
         return CountNoise(self.mechanism, self.scale)
 
     @property
@@ -359,7 +360,9 @@ def private_counts(
 def _names(columns: Any, known: tuple[str, ...]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if absent := [name for name in names if name not in known]:
-        raise ValueError(f"`columns` names {shown(absent)}, which are none of {shown(list(known))}.")
+        raise ValueError(
+            f"`columns` names {shown(absent)}, which are none of {shown(list(known))}."
+        )
     if not names or len(set(names)) < len(names):
         raise ValueError(f"`columns` must name one or more columns, each once, got {shown(names)}.")
     return names
@@ -420,9 +423,9 @@ def _tell_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
         return
     made = n_cells * noise.positive(1.0)
     warn(
-        f"{n_cells:,} cells hold {n / n_cells:.2g} of {n:,} {unit}s on average, and the noise of each"
-        f" count has a standard deviation of {noise.deviation:.2g}: if nearly all cells are empty,"
-        f" about {made:,.0f} of them are released as 1 or more. Small counts tell nothing then."
+        f"the noise of each of {n_cells:,} counts has a standard deviation of {noise.deviation:.2g},"
+        f" beside {n / n_cells:.2g} of {n:,} {unit}s in a cell on average. If nearly all cells are"
+        f" empty, about {made:,.0f} of them are released as 1 or more, and small counts tell nothing."
         " Fewer columns, fewer `bins` or a larger epsilon help.",
         PrivacyWarning,
         about=("cells", n_cells),

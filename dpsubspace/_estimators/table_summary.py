@@ -71,32 +71,15 @@ class SummaryEntry(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateComparison:
-    """Difference of one number between two groups of a summary, with an interval.
-
-    Printing shows it.
-
-    Parameters
-    ----------
-    name : str
-        What is compared.
-    groups : tuple of two groups
-        The first less the second.
-    value, low, high : float
-        The difference, and the ends of its interval.
-    level : float
-        How often intervals cover the difference.
-    population : bool
-        Whether the interval is about the populations that the groups are samples of. It is about
-        the rows of the table otherwise.
-    """
+    """Difference of one number between two groups, with its interval; printing shows both."""
 
     name: str
-    groups: tuple[Any, Any]
+    groups: tuple[Any, Any]  # The first less the second
     value: float
     low: float
     high: float
     level: float
-    population: bool
+    population: bool  # Whether it is about what the rows are drawn from, and not these rows
 
     def __repr__(self) -> str:
         about = "noise and sampling" if self.population else "noise alone"
@@ -246,7 +229,7 @@ class PrivateSummary:
         Returns
         -------
         PrivateComparison
-            The difference, and its interval.
+            The difference, as `value`, `low` and `high`.
 
         Raises
         ------
@@ -283,7 +266,9 @@ class PrivateSummary:
         """Variance of a mean or of a share over samples of a population."""
         where: dict[str, Any] = {"group": entry.group}
         size = self.entry("", "count", **where).value
-        gaps = [e.value for e in self.entries if e[:4] == (entry.column, "count", NO_VALUE, entry.group)]
+        gaps = [
+            e.value for e in self.entries if e[:4] == (entry.column, "count", NO_VALUE, entry.group)
+        ]
         size = max(size - sum(gaps), 1.0)
         if entry.statistic == "mean":
             return self.entry(entry.column, "standard deviation", **where).value ** 2 / size
@@ -301,7 +286,9 @@ class PrivateSummary:
 
     def _lines(self) -> list[list[str]]:
         cells: dict[tuple, dict[Any, str]] = {}
-        shares = {(e.column, e.category, e.group): e for e in self.entries if e.statistic == "share"}
+        shares = {
+            (e.column, e.category, e.group): e for e in self.entries if e.statistic == "share"
+        }
         empty = {
             (e.column, e.category)
             for e in self.entries
@@ -501,9 +488,9 @@ def _tell_of_noise(budget: Budget, plan: _Summary, records: Records) -> None:
     if not budget.private:
         return
     relation = budget.target.neighboring_relation
-    name, total = ("counts", counts_sum(np.zeros(1), len(plan.tables)))
-    if not plan.tables:
-        name, total = "moments", unit_total(np.zeros(1), len(plan.schema.numbers))
+    name, total = "moments", unit_total(np.zeros(1), max(1, len(plan.schema.numbers)))
+    if plan.tables:
+        name, total = "counts", counts_sum(np.zeros(1), len(plan.tables))
     deviation, size = budget.scales[name] * total.unit(relation), records.n / len(plan.groups)
     if size < _SEEN * deviation:
         warn(
@@ -726,7 +713,11 @@ class _Found:
     def _share(self, name: str, place: int, cell: int, *, missing: bool) -> Ratio:
         """A cell of a group as a share of its values that are there, or of all for missing ones."""
         table, width = self.cells[name], self.plan.tables[name]
-        above, size, of_size = table.counts[place, cell], self.sizes.counts[place], self.sizes.variance
+        above, size, of_size = (
+            table.counts[place, cell],
+            self.sizes.counts[place],
+            self.sizes.variance,
+        )
         shared = of_size / width  # covariance of a count with the size of its group
         if missing or not self.plan.schema[name].missing:
             return Ratio(float(above), float(size), table.variance, of_size, shared)
@@ -753,11 +744,14 @@ class _Found:
         square = self.noise["moments"] ** 2
         mean, fold = (Ratio(float(s), there, square, of_there) for s in (first, second))
         value, ends = mean.value(-1, 1), mean.interval(level, -1, 1)
-        yield ("mean", None, middle + half * value, *(middle + half * end for end in ends))
-        yield ("standard deviation", None, *(half * x for x in _deviation(mean, fold, level)))
+        low, high = (middle + half * end for end in ends)
+        yield "mean", None, middle + half * value, low, high
+        value, low, high = (half * each for each in _deviation(mean, fold, level))
+        yield "standard deviation", None, value, low, high
         for at, statistic in enumerate(_LEVELS):
-            cells = (getattr(self.quantiles, part) for part in ("values", "low", "high"))
-            yield (statistic, None, *(float(part[column, place, at]) for part in cells))
+            cells = (self.quantiles.values, self.quantiles.low, self.quantiles.high)
+            value, low, high = (float(part[column, place, at]) for part in cells)
+            yield statistic, None, value, low, high
 
 
 def _deviation(mean: Ratio, fold: Ratio, level: float) -> tuple[float, float, float]:

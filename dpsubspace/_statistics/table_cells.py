@@ -262,7 +262,10 @@ def exact_quantiles(
     columns: np.ndarray, groups: np.ndarray, n_groups: int, levels: np.ndarray, records: Records
 ) -> Quantiles:
     """The same without noise, not private; NaN where a group has no number."""
-    found, weights = np.full((columns.shape[1], n_groups, len(levels)), np.nan), records.weights_numpy
+    found, weights = (
+        np.full((columns.shape[1], n_groups, len(levels)), np.nan),
+        records.weights_numpy,
+    )
     for place, column in enumerate(columns.T):
         for group in range(n_groups):
             there = (groups == group) & ~np.isnan(column)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -71,7 +72,9 @@ def _laplace_quantile(n_terms: int, level: float) -> float:
         return float(np.mean(2 * ndtr(-size / deviations))) - (1 - level)
 
     # A little is added for what lies between the points.
-    return 1.001 * float(brentq(beyond, 0.0, 50.0 * math.sqrt(n_terms) - 10 * math.log1p(-level)))
+    most = 50.0 * math.sqrt(n_terms) - 10 * math.log1p(-level)
+    found: Any = brentq(beyond, 0.0, most)
+    return 1.001 * float(found)
 
 
 # Counts that add up -----------------------------------------------------------------------------
@@ -166,7 +169,9 @@ def agreeing(
     square, n_groups = deviation**2, len(tables[0])
     widths = np.array([table.shape[1] for table in tables], dtype=float)
     weights = (1 / widths) / np.sum(1 / widths)
-    sizes = np.sum([w * table.sum(axis=1) for w, table in zip(weights, tables, strict=True)], axis=0)
+    sizes = np.sum(
+        [w * table.sum(axis=1) for w, table in zip(weights, tables, strict=True)], axis=0
+    )
     sizes = sizes + (n - sizes.sum()) / n_groups
     of_size = square / float(np.sum(1 / widths)) * (1 - 1 / n_groups)
     found = []

@@ -51,10 +51,12 @@ from dpsubspace import (
     TableEncoder,
     audit_epsilon,
     audit_estimator,
+    private_counts,
     private_covariance,
     private_mean,
     private_quantile,
     private_score,
+    private_summary,
     select_public,
     tabular_pipeline,
 )
@@ -157,6 +159,9 @@ def table(model, **options):
     return partial(tabular_pipeline, model.set_params(delta=1e-5), schema, **options)
 
 
+# Ranges that hold all rows, with a canary at the end of a column.
+COLUMNS = {str(i): (-6, 8) for i in range(5)}
+
 # A search ends in the same place with a canary and without one where there is less noise.
 SEARCH = {"strong": 0.0, "factor": 0.1}
 MANY, FEW = {"method": "many_runs"}, {"n_canaries": 100, "n_training": 60}
@@ -249,6 +254,12 @@ AUDITS = {
     },
     "private_score": {
         "plain": Audit(private_score, LABELS, {"model": LAST}),
+    },
+    "private_counts": {
+        "plain": Audit(private_counts, given={"schema": COLUMNS, "columns": ["0", "1"], "bins": 3}),
+    },
+    "private_summary": {
+        "plain": Audit(private_summary, given={"schema": COLUMNS}),
     },
     "select_public": {
         "plain": Audit(
