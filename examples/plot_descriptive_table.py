@@ -86,6 +86,6 @@ plt.show()
 
 schema = {name: ends[:2] for name, ends in ranges.items()}
 print(ledger.run(private_summary, table, schema, epsilon=0.7))
-ages = ledger.run(private_counts, table, schema, "age", bins=[18, 30, 40, 50, 60, 90], epsilon=0.7)
+ages = ledger.run(private_counts, table, schema, "age", bins=[18, 30, 40, 50, 60, 90], epsilon=0.4)
 PrivateCountsDisplay.from_counts(ages)
 plt.show()

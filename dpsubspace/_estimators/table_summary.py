@@ -318,7 +318,10 @@ class PrivateSummary:
 
 def _of_number(entry: SummaryEntry) -> str:
     width = entry.high - entry.low
-    digits = 2 if width <= 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
+    if math.isnan(width):  # without noise, of no values
+        return "none"
+    width = 0.0 if width <= 1e-9 * abs(entry.high) else width
+    digits = 2 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
     digits = 0 if entry.statistic == "count" else digits
     value, low, high = (f"{each:,.{digits}f}" for each in entry[4:])
     return f"{value} ({low} to {high})" if width > 0 else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class CellColumn:
         ends = [f"{edge:g}" for edge in edges]
         if len(set(ends)) < len(ends):
             ends = [repr(float(edge)) for edge in edges]
-        labels = [f"[{low}, {high})" for low, high in zip(ends, ends[1:], strict=False)]
+        labels = [f"[{low}, {high})" for low, high in pairwise(ends)]
         labels[-1] = labels[-1][:-1] + "]"
         return cls(name, (*labels, *gap), edges, len(labels))
 
@@ -68,8 +69,8 @@ def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
         edges = np.empty(0)
     if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
         raise ValueError(
-            f"`bins` must be a number of cells, or two or more edges that rise, and is {shown(bins)}"
-            f" for the column {shown(name)}."
+            "`bins` must be a number of cells, or two or more edges that rise, and is"
+            f" {shown(bins)} for the column {shown(name)}."
         )
     if not np.isfinite(edges).all():
         raise ValueError(

@@ -105,7 +105,7 @@ class PrivateCountsDisplay(Display):
         ImportError
             If matplotlib is not installed.
         """
-        found = self.counts
+        found: Any = self.counts
         if len(found.columns) > 2:
             raise ValueError("a picture has one column or two: draw counts.margin([...]).")
         ax = self._draw_in(ax)
@@ -132,7 +132,7 @@ class PrivateCountsDisplay(Display):
         return self
 
     def _draw_map(self, ax: Any) -> Self:
-        found = self.counts
+        found: Any = self.counts
         self.map_ = ax.imshow(found.counts.T, origin="lower", aspect="auto")
         ax.set_ylabel(found.columns[1])
         for axis, labels in ((ax.xaxis, found.labels[0]), (ax.yaxis, found.labels[1])):
