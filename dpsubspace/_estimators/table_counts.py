@@ -23,7 +23,7 @@ from dpsubspace._rows.records import check_groups
 from dpsubspace._statistics.table_cells import cell_total, counts_l1_sum, counts_sum
 from dpsubspace._statistics.table_intervals import CountNoise, onto_margins, onto_total
 from dpsubspace._tables.cells import cells_of_columns, read_columns, values_of
-from dpsubspace._tables.schema import Schema, as_schema
+from dpsubspace._tables.schema import as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Most cells of a table, and most rows of it that are printed.
@@ -284,10 +284,10 @@ def private_counts(
     postprocessing: the margins of each column are brought to the nearest numbers that are not
     negative and add up to n, and the cells to the nearest that have these margins.
 
-    In a table of many cells, noise makes counts where nobody is. Of K empty cells, K / (2 e^epsilon)
-    are released as 1 or more with Laplace noise, and all have the noise that one cell would have. A
-    warning says how many to expect, before anything is charged, where the average count is below
-    the noise.
+    In a table of many cells, noise makes counts where nobody is. Of K empty cells, about
+    ``K / (2 e^epsilon)`` are released as 1 or more with Laplace noise, and each has the noise that
+    a single cell would have. A warning says how many to expect, before anything is charged, where
+    the average count is below the noise.
 
     SQL, joins of tables, cells whose names are private as well, and survey weights are beyond this
     function: see OpenDP and Tumult Analytics.
@@ -423,10 +423,10 @@ def _tell_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
         return
     made = n_cells * noise.positive(1.0)
     warn(
-        f"the noise of each of {n_cells:,} counts has a standard deviation of {noise.deviation:.2g},"
-        f" beside {n / n_cells:.2g} of {n:,} {unit}s in a cell on average. If nearly all cells are"
-        f" empty, about {made:,.0f} of them are released as 1 or more, and small counts tell nothing."
-        " Fewer columns, fewer `bins` or a larger epsilon help.",
+        f"the noise of each of {n_cells:,} counts has a standard deviation of"
+        f" {noise.deviation:.2g}, beside {n / n_cells:.2g} of {n:,} {unit}s in a cell on average."
+        f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
+        " small counts tell nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
         PrivacyWarning,
         about=("cells", n_cells),
     )
