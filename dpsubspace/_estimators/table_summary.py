@@ -127,8 +127,8 @@ class PrivateSummary:
     >>> entries = [("age", "mean", None, "all", 41.5, 41.2, 41.8)]
     >>> print(PrivateSummary(entries, ("all",), None, 900, "row", 0.95))
     Summary of 900 rows (95% intervals, for noise alone)
-                all
-    age, mean   41.50 (41.20 to 41.80)
+               all
+    age, mean  41.50 (41.20 to 41.80)
     """
 
     entries: Sequence[SummaryEntry]
@@ -426,10 +426,11 @@ def private_summary(
 
     Intervals are about noise alone, which is known exactly, and cover the number that these rows
     give. They are not about a population. Counts, shares and means have exact levels: the latter
-    are quotients of released numbers (Fieller, 1954). Intervals of standard deviations and of
-    quantiles cover more often than they say. Standard deviations divide by the number of values.
-    Numbers outside of their range count as its nearer end, and the intervals are about the numbers
-    after that. Quantiles are looked for among 4,096 numbers of a range, evenly on its scale.
+    are quotients of released numbers (Fieller, 1954). Those of standard deviations are about right
+    (Zou and Donner, 2008), and those of quantiles cover more often than they say. Standard
+    deviations divide by the number of values. Numbers outside of their range count as its nearer
+    end, and the intervals are about the numbers after that. Quantiles are looked for among 4,096
+    numbers of a range, evenly on its scale.
 
     All that is printed agrees: the sizes of groups are estimated from all tables together and add
     up to n with rows of no listed group, and the counts of each column add up to the size of the
@@ -442,6 +443,9 @@ def private_summary(
     ----------
     Fieller. "Some problems in interval estimation". Journal of the Royal Statistical Society B 16,
     1954.
+
+    Zou, Donner. "Construction of confidence limits about effect measures: a general approach".
+    Statistics in Medicine 27, 2008.
 
     Examples
     --------
@@ -678,7 +682,7 @@ class _Found:
         for place, group in enumerate(plan.groups):
             ends = self._around(self.sizes.counts[place], self.sizes.variance, level)
             yield SummaryEntry("", "count", None, group, float(totals[place]), *ends)
-        for name, kind in plan.schema.items():
+        for name in plan.schema:
             if name == plan.by:
                 continue
             for place, group in enumerate(plan.groups):
@@ -760,14 +764,18 @@ class _Found:
 def _deviation(mean: Ratio, fold: Ratio, level: float) -> tuple[float, float, float]:
     """Standard deviation of numbers in [-1, 1] and its interval, from those of two means.
 
-    `fold` is the mean of ``2 u^2 - 1``. Each of the two intervals fails half as often.
+    `fold` is the mean of ``2 u^2 - 1``. The variance is the mean square less the square of the
+    mean, two numbers with noise of their own, whose intervals are joined as Zou and Donner (2008)
+    join those of a difference.
     """
-    centre, square = mean.value(-1, 1), (1 + fold.value(-1, 1)) / 2
-    each = (1 + level) / 2
-    low, high = mean.interval(each, -1, 1)
-    squares = [(1 + end) / 2 for end in fold.interval(each, -1, 1)]
+    mean_value, square = mean.value(-1, 1), (1 + fold.value(-1, 1)) / 2
+    low, high = mean.interval(level, -1, 1)
     least = 0.0 if low <= 0 <= high else min(low**2, high**2)
-    ends = (squares[0] - max(low**2, high**2), squares[1] - least)
-    found = (math.sqrt(min(max(each, 0.0), 1.0)) for each in (square - centre**2, *ends))
-    value, low, high = found
-    return min(max(value, low), high), low, high
+    most = max(low**2, high**2)
+    lower, upper = ((1 + end) / 2 for end in fold.interval(level, -1, 1))
+    variance = square - mean_value**2
+    down = math.hypot(square - lower, most - mean_value**2)
+    up = math.hypot(upper - square, mean_value**2 - least)
+    ends = (variance, variance - down, variance + up)
+    value, low, high = (math.sqrt(min(max(each, 0.0), 1.0)) for each in ends)
+    return value, low, high

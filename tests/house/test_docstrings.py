@@ -73,6 +73,7 @@ DIFFERENT = {
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
     "by": "groups of scores, or a column of a table",
+    "schema": "of an encoder, or of a table that is described",
     "batch_size": "of a step, or of what goes through a public map",
 }
 
