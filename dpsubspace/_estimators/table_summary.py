@@ -434,7 +434,8 @@ def private_summary(
 
     All that is printed agrees: the sizes of groups are estimated from all tables together and add
     up to n with rows of no listed group, and the counts of each column add up to the size of the
-    group and are not negative.
+    group and are not negative. Printing leaves out "not listed" where it may be 0 in all groups;
+    :meth:`PrivateSummary.to_frame` has it.
 
     With `groups`, counts are numbers of persons, as in :func:`private_counts`, means are those of a
     row drawn from a person drawn at random, and quantiles likewise.
