@@ -30,7 +30,9 @@ from dpsubspace._estimators.regression import (
 )
 from dpsubspace._estimators.scaler import BoundedScaler
 from dpsubspace._estimators.score_request import PrivateScore
+from dpsubspace._estimators.table_counts import PrivateCounts, private_counts
 from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._estimators.table_summary import PrivateSummary, private_summary
 from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
 from dpsubspace._estimators.torch_features import TorchFeatures
 from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
@@ -41,6 +43,7 @@ from dpsubspace._tables.kinds import Categories, PrivateRange, Range
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
+from dpsubspace._workflow.counts_display import PrivateCountsDisplay
 from dpsubspace._workflow.evaluation import (
     PrivacyUtilityDisplay,
     PrivateCalibrationDisplay,
@@ -99,10 +102,13 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateCalibrationDisplay",
+    "PrivateCounts",
+    "PrivateCountsDisplay",
     "PrivateRange",
     "PrivateRocCurveDisplay",
     "PrivateScore",
     "PrivateSearch",
+    "PrivateSummary",
     "ProjectionError",
     "ProjectionErrorDisplay",
     "PublicChoice",
@@ -114,8 +120,8 @@ __all__ = [
     "ScoreCells",
     "ShapeDisplay",
     "SharedLinearModel",
-    "Spread",
     "SharedLogisticModel",
+    "Spread",
     "SubspaceDistance",
     "TableEncoder",
     "TabularPipeline",
@@ -127,12 +133,14 @@ __all__ = [
     "privacy_cost",
     "privacy_event",
     "privacy_report",
+    "private_counts",
     "private_covariance",
     "private_mean",
     "private_projection_error",
     "private_quantile",
     "private_score",
     "private_spread",
+    "private_summary",
     "select_public",
     "share_budget",
     "subspace_distance",

@@ -15,7 +15,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from dpsubspace import PrivacyLedger, private_covariance, private_mean, private_quantile
+from dpsubspace import (
+    PrivacyLedger,
+    PrivateCountsDisplay,
+    private_counts,
+    private_covariance,
+    private_mean,
+    private_quantile,
+    private_summary,
+)
 
 ranges = {
     "age": (18, 90, "years"),
@@ -68,4 +76,16 @@ for i, (panel, name) in enumerate(zip(panels, table, strict=True)):
         panel.hlines(median, place - 0.3, place + 0.3, color=f"C{place}", linewidth=3)
     panel.set(title=f"{name} ({ranges[name][2]})", ylim=ranges[name][:2])
     panel.set_xticks([0, 1], ["private", "exact"])
+plt.show()
+
+# %%
+# All of it in one call
+# ---------------------
+# :func:`~dpsubspace.private_summary` splits one budget over all lines of the table, and gives each
+# number an interval for the noise. :func:`~dpsubspace.private_counts` releases a histogram.
+
+schema = {name: ends[:2] for name, ends in ranges.items()}
+print(ledger.run(private_summary, table, schema, epsilon=0.7))
+ages = ledger.run(private_counts, table, schema, "age", bins=[18, 30, 40, 50, 60, 90], epsilon=0.4)
+PrivateCountsDisplay.from_counts(ages)
 plt.show()

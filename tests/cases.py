@@ -296,6 +296,33 @@ def tabular(X, target, random_state, *, groups=None, **options):
     return fitted
 
 
+def counted(X, target, random_state, **options):
+    """Counts or a summary of a table with gaps, whose columns are all made of the rows."""
+    X = np.asarray(X, dtype=np.float64)
+    letters = np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "d"))
+    gaps = np.where(X[:, -1] % 2 > 1, np.nan, X[:, 1])
+    words = np.where(X[:, 2] > 1, "x", np.where(X[:, 4] % 2 > 1, None, "y"))
+    frame = np.array([X[:, 0], gaps, letters, words], dtype=object).T
+    schema = {
+        "plain": (-9, 9),
+        "gaps": dpsubspace.Range(-3, 3, log=True, missing=True),
+        "letter": ["a", "b"],
+        "word": dpsubspace.Categories(["x", "y"], missing=True),
+    }
+    budget = {"epsilon": target.epsilon, "delta": target.delta}
+    budget["neighboring_relation"] = target.neighboring_relation
+    called = dpsubspace.private_counts if "columns" in options else dpsubspace.private_summary
+    return called(frame, schema, random_state=random_state, **budget, **options)
+
+
+COUNTED = {
+    "plain": {"columns": ["plain", "word"]},
+    "gaps": {"columns": "gaps", "bins": [-2, 0, 1]},
+    "letters": {"columns": ["letter", "gaps", "word"], "bins": 3},
+}
+# At such a level Gaussian noise has shorter intervals, and is taken.
+OFTEN = {"delta": 0.01, "level": 1 - 1e-7, "epsilon": 0.5}
+
 TABLES = {
     "plain": {"free": True},
     "estimated": {},
@@ -691,6 +718,18 @@ CASES += [
 CASES += [
     Case("TabularPipeline", tabular, TABLES, {"epsilon": 30.0}, n=60, sparse=False),
     Case("TableEncoder", tabular, {"plain": {"alone": True}}, {"epsilon": 20.0}, sparse=False),
+]
+CASES += [
+    Case("private_counts", counted, COUNTED, {"epsilon": 1.0}, n=60, sparse=False, gaussian=False),
+    Case("private_counts, Gaussian", counted, COUNTED, OFTEN, n=60, sparse=False),
+    Case(
+        "private_summary",
+        counted,
+        {"plain": {"by": "letter"}, "whole": {"by": None}},
+        {"epsilon": 3.0},
+        n=60,
+        sparse=False,
+    ),
 ]
 GAUSSIAN = [case for case in CASES if case.gaussian]
 FITS = [(case, setting) for case in CASES for setting in case.settings]

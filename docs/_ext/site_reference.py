@@ -72,6 +72,11 @@ SUBJECTS = {
             "Spread",
         ],
     ),
+    "counts": (
+        "Counts and summaries",
+        "Tables that are published of private rows, with intervals.",
+        ["private_summary", "PrivateSummary", "private_counts", "PrivateCounts"],
+    ),
     "budget": (
         "Budget",
         "Planning what fits will cost, and keeping to one budget.",
@@ -115,6 +120,7 @@ SUBJECTS = {
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",
             "PrivateCalibrationDisplay",
+            "PrivateCountsDisplay",
             "AuditDisplay",
             "GSDRankingDisplay",
             "ProjectionErrorDisplay",

@@ -13,6 +13,8 @@ import numpy as np
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
 from dpsubspace._estimators.composites import opened
+from dpsubspace._estimators.table_counts import PrivateCounts
+from dpsubspace._estimators.table_summary import PrivateSummary
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
 from dpsubspace._tables.frames import names_of
@@ -173,7 +175,7 @@ class PrivateScores(dict[str, PrivateScore]):
 
 def guarantee_in(released: Any) -> Any:
     """Guarantee of what a private function returned; None of anything else."""
-    if isinstance(released, (PrivateScore, PrivateScores)):
+    if isinstance(released, (PrivateScore, PrivateScores, PrivateCounts, PrivateSummary)):
         return released.privacy_
     return released.privacy if isinstance(released, Released) else None
 

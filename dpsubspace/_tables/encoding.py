@@ -320,7 +320,7 @@ class Encoding:
         """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
         low, high = dict(self.ranges)[name]
         if self._kinds[name].log:
-            places = _off_log(places, low, high)
+            places = off_log(places, low, high)
         return np.clip(low + (high - low) * places, low, high)
 
 
@@ -352,10 +352,10 @@ def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.log1p(steep * share) / np.log1p(steep)
 
 
-def _off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
+def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
     """Shares of a range of places on its logarithmic scale: the inverse."""
     if high <= 0:
-        return 1 - _off_log(1 - places, -high, -low)
+        return 1 - off_log(1 - places, -high, -low)
     if low < 0:
         return _off_both_sides(places, low, high)
     steep = _steepness(low, high)

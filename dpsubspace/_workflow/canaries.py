@@ -29,7 +29,14 @@ from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
-from dpsubspace._estimators import choice, diagnostics, functions, private_scores
+from dpsubspace._estimators import (
+    choice,
+    diagnostics,
+    functions,
+    private_scores,
+    table_counts,
+    table_summary,
+)
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._estimators.composites import PRIVATE, opened
 from dpsubspace._rows.records import NullRecords
@@ -79,6 +86,8 @@ class Subject:
         if self.design.targets is not None and planted.y is not None:
             given["y"] = planted.y
         if _is_function(self.what):
+            if "frame" in inspect.signature(self.what).parameters:
+                given["frame"] = given.pop("X")
             return self.what(**given, **self.parameters, random_state=seed)
         model: Any = clone(self.what)
         model._set_whole(random_state=seed)
@@ -99,7 +108,7 @@ def subject_of(estimator: Any, y: Any, fit_params: Mapping[str, Any] | None) -> 
         if unknown := [name for name in given if name not in allowed]:
             raise ValueError(f"`fit_params` has {unknown[0]!r}, which no parameter is called.")
         parameters = {name: p.default for name, p in allowed.items()} | given
-        left_out = ["X", "random_state", "groups"]
+        left_out = ["X", "frame", "random_state", "groups"]
         left_out += [] if design.targets is None else ["y"]
         parameters = {name: value for name, value in parameters.items() if name not in left_out}
         missing = [name for name, value in parameters.items() if value is inspect.Parameter.empty]
@@ -473,6 +482,14 @@ def _of_score(fitted: Any, *_: Any) -> np.ndarray:
     return np.ravel(np.asarray(fitted.value, dtype=float))
 
 
+def _of_counts(fitted: Any, *_: Any) -> np.ndarray:
+    return np.ravel(fitted.noisy)
+
+
+def _of_summary(fitted: Any, *_: Any) -> np.ndarray:
+    return np.array([entry.value for entry in fitted.entries])
+
+
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
 
@@ -540,6 +557,8 @@ _FUNCTIONS = (
     diagnostics.private_spread,
     choice.select_public,
     private_scores.private_score,
+    table_counts.private_counts,
+    table_summary.private_summary,
 )
 
 # The canaries of everything that can be audited: of estimators by what they have as `_canary`, of
@@ -565,6 +584,8 @@ DESIGNS = {
     "private_projection_error": Design(_of_errors, rows=_off_directions),
     "private_spread": Design(_of_spread, rows=_one_heap),
     "private_score": Design(_of_score, "classes"),
+    "private_counts": Design(_of_counts),
+    "private_summary": Design(_of_summary),
     "select_public": Design(_of_choice, rows=_between_sets),
 }
 

@@ -33,11 +33,13 @@ from dpsubspace import (
     PublicSubspaceLinearRegression,
     TableEncoder,
     TabularPipeline,
+    private_counts,
     private_covariance,
     private_mean,
     private_projection_error,
     private_quantile,
     private_spread,
+    private_summary,
 )
 
 with literally():
@@ -122,6 +124,19 @@ def returned(function, *given):
         value = found.value
         seen = repr(value) if not isinstance(value, np.ndarray) else value.tolist()
         return of_privacy(found.privacy), seen
+
+    return release
+
+
+LISTED = {"a": (-9, 9), "b": (-6, 6), "c": ["x", "y"]}
+
+
+def described(function, *given):
+    """Counts or a summary of a table: `given` are what comes after the schema."""
+
+    def release(options):
+        found = function(FRAME, LISTED, *given, **{"random_state": 0, **options})
+        return of_privacy(found.privacy_), found.to_frame().to_string()
 
     return release
 
@@ -515,6 +530,22 @@ WALKS = [
         BUDGET | {"row_norm": 3.0, "groups": WHOSE},
         {"plain": {"epsilon": 9.0}, "without privacy": {"epsilon": INF}},
         {"without privacy": EXACT},
+        cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        private_counts,
+        described(private_counts, ["a", "c"]),
+        BUDGET | {"bins": 3, "level": 0.5, "groups": WHOSE},
+        {"plain": {}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT | {"level": "They are about noise alone"}},
+        cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        private_summary,
+        described(private_summary),
+        BUDGET | {"by": "c", "level": 0.5, "groups": WHOSE},
+        {"plain": {}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT | {"level": "They are about noise alone"}},
         cheap=("plain", "without privacy"),
     ),
     Walk(

@@ -19,6 +19,7 @@ EXTRAS = {
     "_estimators.torch_features": "torch",
     "_estimators.torch_models": "torch",
     "_workflow.budget_display": "matplotlib",
+    "_workflow.counts_display": "matplotlib",
     "_workflow.importance_display": "matplotlib",
     "_workflow.audit": "matplotlib",
     "_workflow.evaluation": "matplotlib",
@@ -72,6 +73,8 @@ DIFFERENT = {
     "groups": "persons, or parts of the parameters of a module",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
+    "by": "groups of scores, or a column of a table",
+    "schema": "of an encoder, or of a table that is described",
     "batch_size": "of a step, or of what goes through a public map",
 }
 

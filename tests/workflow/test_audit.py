@@ -52,12 +52,14 @@ from dpsubspace import (
     TableEncoder,
     audit_epsilon,
     audit_estimator,
+    private_counts,
     private_covariance,
     private_mean,
     private_projection_error,
     private_quantile,
     private_score,
     private_spread,
+    private_summary,
     select_public,
     tabular_pipeline,
 )
@@ -159,6 +161,9 @@ def table(model, **options):
     schema = {f"column {i}": (-6, 8) for i in range(5)}
     return partial(tabular_pipeline, model.set_params(delta=1e-5), schema, **options)
 
+
+# Ranges that hold all rows, with a canary at the end of a column.
+COLUMNS = {str(i): (-6, 8) for i in range(5)}
 
 # A search ends in the same place with a canary and without one where there is less noise.
 SEARCH = {"strong": 0.0, "factor": 0.1}
@@ -263,6 +268,12 @@ AUDITS = {
     "private_spread": {"plain": Audit(private_spread)},
     "private_score": {
         "plain": Audit(private_score, LABELS, {"model": LAST}),
+    },
+    "private_counts": {
+        "plain": Audit(private_counts, given={"schema": COLUMNS, "columns": ["0", "1"], "bins": 3}),
+    },
+    "private_summary": {
+        "plain": Audit(private_summary, given={"schema": COLUMNS}),
     },
     "select_public": {
         "plain": Audit(

@@ -1,0 +1,120 @@
+"""Public cells of the columns of a table, and the cell of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._checks import check_integer, shown
+from dpsubspace._tables.encoding import off_log
+from dpsubspace._tables.frames import names_of
+from dpsubspace._tables.kinds import MISSING, Kind
+from dpsubspace._tables.schema import Schema, Table, read_table
+
+# What rows are called that have no value, and those whose value is none of the categories.
+NO_VALUE, UNLISTED = "missing", "not listed"
+
+
+@dataclass(frozen=True, eq=False)
+class CellColumn:
+    """Cells of one column, which are public."""
+
+    name: str
+    labels: tuple[Any, ...]  # of the cells, in order
+    edges: np.ndarray | None  # of the cells of numbers; None of categories
+    n_values: int  # Number of cells that are values, and come first
+
+    @classmethod
+    def of(cls, name: str, kind: Kind, bins: Any) -> CellColumn:
+        """Cells of a column; ValueError where its edges are not known."""
+        gap = (NO_VALUE,) if kind.missing else ()
+        if kind._categorical:
+            values = kind.values  # type: ignore[attr-defined]
+            return cls(name, (*values, UNLISTED, *gap), None, len(values))
+        edges = edges_of(name, kind, bins)
+        ends = [f"{edge:g}" for edge in edges]
+        if len(set(ends)) < len(ends):
+            ends = [repr(float(edge)) for edge in edges]
+        labels = [f"[{low}, {high})" for low, high in pairwise(ends)]
+        labels[-1] = labels[-1][:-1] + "]"
+        return cls(name, (*labels, *gap), edges, len(labels))
+
+    def cells(self, values: np.ndarray) -> np.ndarray:
+        """Cell of each row, of numbers or codes that :func:`read_table` gives."""
+        if self.edges is None:
+            last = self.n_values + (values == MISSING)
+            return np.where(values < 0, last, values).astype(np.intp)
+        found = np.searchsorted(self.edges[1:-1], values, side="right")
+        return np.where(np.isnan(values), self.n_values, found).astype(np.intp)
+
+
+def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
+    """Edges of cells of numbers: as many equal ones on the scale of the column, or as given."""
+    if np.ndim(bins) == 0:
+        check_integer("bins", bins, low=1, high=100_000)
+        if kind._ends is None:
+            raise ValueError(
+                f"the column {shown(name)} has no public range, so that its cells are not known:"
+                f" give their edges, bins={{{shown(name)}: [0, 10, 20]}}, from public knowledge, or"
+                " write Range(low, high) in the schema."
+            )
+        return scale_points(kind, int(bins) + 1)
+    try:
+        edges = np.array(bins, dtype=np.float64)
+    except (TypeError, ValueError):
+        edges = np.empty(0)
+    if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
+        raise ValueError(
+            "`bins` must be a number of cells, or two or more edges that rise, and is"
+            f" {shown(bins)} for the column {shown(name)}."
+        )
+    if not np.isfinite(edges).all():
+        raise ValueError(
+            f"`bins` of the column {shown(name)} must be finite: the first and the last cell hold"
+            " all smaller and larger numbers anyway."
+        )
+    return edges
+
+
+def scale_points(kind: Kind, n_points: int) -> np.ndarray:
+    """Numbers from end to end of a public range, in equal steps of the scale of the column."""
+    assert kind._ends is not None
+    low, high = map(float, kind._ends)
+    shares = np.linspace(0.0, 1.0, n_points)
+    if kind.log:
+        shares = np.clip(off_log(shares, low, high), 0.0, 1.0)
+    points = low * (1 - shares) + high * shares
+    points[0], points[-1] = low, high
+    return points
+
+
+def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[CellColumn]:
+    """Public cells of some columns of a schema; ValueError where `bins` are about another."""
+    each = bins if isinstance(bins, Mapping) else dict.fromkeys(columns, bins)
+    others = [name for name in each if name not in columns or schema[name]._categorical]
+    if isinstance(bins, Mapping) and others:
+        raise ValueError(f"`bins` names {shown(others)}, which are no columns of numbers here.")
+    return [CellColumn.of(name, schema[name], each.get(name, 10)) for name in columns]
+
+
+def read_columns(frame: Any, schema: Schema, columns: Sequence[str]) -> tuple[Table, Schema]:
+    """Rows of some columns of a frame, and what the schema says of these."""
+    part = Schema({name: schema[name] for name in columns})
+    if names_of(frame) is not None:
+        return read_table(frame, part, name="frame"), part
+    # Without names, there must be all columns of the schema.
+    table = read_table(frame, schema, name="frame")
+    numbers = [schema.numbers.index(name) for name in part.numbers]
+    codes = [schema.categories.index(name) for name in part.categories]
+    return Table(table.numbers[:, numbers], table.codes[:, codes]), part
+
+
+def values_of(table: Table, schema: Schema, name: str) -> np.ndarray:
+    """Numbers or codes of one column."""
+    if schema[name]._categorical:
+        return table.codes[:, schema.categories.index(name)]
+    return table.numbers[:, schema.numbers.index(name)]
