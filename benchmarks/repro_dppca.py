@@ -11,10 +11,12 @@ mnist       60,000 rows of MNIST in float32
 public      some digits held out as public rows: private rows alone, public rows alone, both. The
             bad ones have their pixels permuted. Seeds choose the rows, and are shared by all three
 sizes       MNIST at epsilon 1 by number of rows, and pooled to fewer pixels
+acceptance  proposals that a draw by "matrix_bingham" keeps, by components, at zero_out
 peers       replaced rows, beside the records in results/dppca_peers.json (peer_dppca.py)
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_dppca.py
-           [mechanisms mnist public sizes peers] [--seeds 10] [--out benchmarks/results/dppca.json]
+           [mechanisms mnist public sizes acceptance peers] [--seeds 10]
+           [--out benchmarks/results/dppca.json]
 
 On MNIST there are 3 seeds.
 """
@@ -30,10 +32,14 @@ from _run import earlier, judged, run, spread
 from peer_dppca import DATA_SETS, K
 
 from dpsubspace import DPPCA, PrivacyWarning
+from dpsubspace._release import matrix_bingham
+from dpsubspace._release.bingham import _best_b
+from dpsubspace._release.noise import SeededNoise
 
 DELTA = 1e-5
 BEST = [("adaptive", DELTA), ("gaussian", DELTA)]
-POWER, BINGHAM = [("power", DELTA)], [("bingham", DELTA), ("bingham", 0)]
+POWER = [("power", DELTA)]
+BINGHAM = [(name, delta) for name in ("bingham", "matrix_bingham") for delta in (DELTA, 0)]
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 RELATIONS = ("zero_out", "replace_one")
 PEERS = Path(__file__).with_name("results") / "dppca_peers.json"
@@ -188,6 +194,36 @@ def size_rows(args):
             yield {"by": by, **row}
 
 
+# Proposals that a draw of a subspace keeps ------------------------------------------------------
+
+
+def acceptance_rows(args):
+    """Measured, and a bound on that of the angular central Gaussian (Kent, Ganeiber, Mardia, 2018).
+
+    Draws x of the exact density, of which w are the probabilities to be kept by the other
+    sampler, bound it: it is 1 / E (1 / w), which is at most exp E log w.
+    """
+    for name, k, epsilon in product(("digits", "cancer"), (2, 4, 8), (0.1, 0.3, 1.0, 3.0, 30.0)):
+        values = epsilon * np.linalg.eigvalsh(task(name).moments[False])[::-1]
+        columns = matrix_bingham._fitted(values[:k, None] - values[None, k:])
+        noise, kept = SeededNoise(0), []
+        start = time.process_time()
+        tries = 100 if k < 8 or epsilon < 3 else 3_000
+        for _ in range(tries):
+            rows = matrix_bingham._proposal(columns, noise.normals, noise.uniform)
+            if rows is not None:
+                kept.append(_log_kept(values[0] - values, matrix_bingham._basis(rows)))
+        spent = (time.process_time() - start) / max(len(kept), 1)
+        found = {"data": name, "k": k, "epsilon": epsilon, "kept": len(kept) / tries}
+        yield found | {"cpu_s": round(spent, 4), "log10_acg": float(np.mean(kept)) / np.log(10)}
+
+
+def _log_kept(gaps, basis):
+    b, d = _best_b(gaps), len(gaps)
+    y = np.linalg.eigvalsh(basis.T @ ((b + 2 * gaps)[:, None] * basis)) / d
+    return (d / 2 * (1 - y + np.log(y))).sum()
+
+
 # Other libraries -------------------------------------------------------------------------------
 
 
@@ -199,7 +235,9 @@ def peer_rows(args):
         settings.setdefault(setting, {}).setdefault(record["peer"], []).append(record)
     for (name, centered, epsilon), peers in sorted(settings.items()):
         found = {"data": name, "centered": centered, "epsilon": epsilon}
-        mechanisms = BEST if centered else BEST + BINGHAM[1:]
+        mechanisms = (
+            BEST if centered else BEST + [(name, delta) for name, delta in BINGHAM if not delta]
+        )
         for row in cells(
             task(name), args.seeds, centered, mechanisms, [epsilon], relation="replace_one"
         ):
@@ -223,6 +261,7 @@ SECTIONS = {
     "mnist": mnist_rows,
     "public": public_rows,
     "sizes": size_rows,
+    "acceptance": acceptance_rows,
     "peers": peer_rows,
 }
 

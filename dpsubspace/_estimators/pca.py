@@ -600,8 +600,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         pure = chosen is not None and chosen.pure
         if self.delta == 0 and not pure:
             raise ValueError(
-                "`delta`=0 needs mechanism='bingham' or 'matrix_bingham', centered=False and a public"
-                f" `data_norm`, got mechanism={self.mechanism!r}. Or use delta='auto'."
+                "`delta`=0 needs mechanism='bingham' or 'matrix_bingham', centered=False and a"
+                f" public `data_norm`, got mechanism={self.mechanism!r}. Or use delta='auto'."
             )
         target = checked_target(self, pure=pure)
         check_bool("centered", self.centered)

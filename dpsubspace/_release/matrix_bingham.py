@@ -81,7 +81,8 @@ def sample_matrix_bingham(
     values, vectors = values[::-1], vectors[:, ::-1]
     if k == p:
         return vectors
-    gaps = np.maximum(values[:k, None] - values[None, k:], 0.0)
+    # Beyond 1e100 an axis is left out of the subspace, but for what rounding hides.
+    gaps = np.clip(values[:k, None] - values[None, k:], 0.0, 1e100)
     columns = _fitted(gaps)
     while True:
         rows = _proposal(columns, normals, uniforms)
@@ -151,7 +152,7 @@ def _log_integral(values: np.ndarray, power: float) -> float:
 
 
 def _log_integral_and_squares(values: np.ndarray, power: float) -> tuple[float, np.ndarray]:
-    """Logarithm of c, and E v_i^2, for c the integral of ``(1 - |v|^2)^((power - 1) / 2) exp(-v' B v)``.
+    """Logarithm of the integral c of ``(1 - |v|^2)^((power - 1) / 2) exp(-v' B v)``, and E v_i^2.
 
     `values` are the eigenvalues of B. With ``w = power + 1`` it is proportional to the inverse
     Laplace transform ``exp(s) s^(-w / 2) prod_i (s + b_i)^(-1/2)`` at 1, an integral along a
@@ -160,7 +161,7 @@ def _log_integral_and_squares(values: np.ndarray, power: float) -> tuple[float, 
     n, w = len(values), power + 1
     gaps, counts = np.append(0.0, values), np.append(w, np.ones(n))
     low, high = w / 4, (n + w) / 2
-    for _ in range(60):  # saddle point: sum counts / (m + gaps) = 2
+    for _ in range(25):  # saddle point, about: sum counts / (m + gaps) = 2
         m = (low + high) / 2
         low, high = (m, high) if (counts / (m + gaps)).sum() > 2 else (low, m)
     focus = math.sqrt(m + min(gaps.max(), 2 * (n + w)))
@@ -187,7 +188,7 @@ def _bounded(gaps: np.ndarray, j: int, power: float, log_det: float) -> tuple[fl
     ``sum_i log(b_i / D_i)`` over the D_i > 0 (with equality if all are, and by Fischer's
     inequality else). So the factor is at most ``log c + (t / 2) sum_i (y_i - log D_i)`` for
     ``y_i = log b_i`` in a box. For r >= 1 this is concave in y: in ``x_i = log |v_i|`` the
-    integrand of c, ``exp(sum_i x_i - sum_i exp(y_i + 2 x_i)) (1 - sum_i exp(2 x_i))^((r - 1) / 2)``,
+    integrand of c, ``exp(sum_i x_i - sum_i exp(y_i + 2 x_i))`` times the power of ``1 - |v|^2``,
     is log-concave in x and y together, and so is what is left after integrating over x (Prekopa,
     1973). A concave function is below its tangent at any point, and a tangent is
     largest at a corner of the box. The gradient is ``t / 2 - b_i E v_i^2``; where the box has no

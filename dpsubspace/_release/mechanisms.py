@@ -180,7 +180,7 @@ def trace_sum(total: BoundedSum, norm_bound: float, n_components: int) -> Bounde
 
     Proof: what rounding adds, E, moves ``tr(X' E X)`` by at least the sum of the k least
     eigenvalues of E and at most that of the k largest, which are apart by at most ``sqrt(2 k)``
-    times the norm of E. In `total` it counts ``sqrt(2)`` times: its part of the bounds grows by ``sqrt(k)``.
+    times the norm of E. In `total` it counts ``sqrt(2)`` times: its part grows by ``sqrt(k)``.
     """
     square = norm_bound**2
     spread = square + math.sqrt(n_components) * (total.norm_bound - square)

@@ -264,6 +264,8 @@ def test_cost_of_a_scorer_is_known_before_the_fit():
             assert fitted.privacy_.event == event
     pure = GSDScorer(mechanism="bingham", n_components=2, delta=0.0, epsilon=5.0).fit(PRIVATE)
     assert pure.privacy_.delta == 0 and pure.privacy_.epsilon == 5.0
+    pure = GSDScorer(mechanism="matrix_bingham", n_components=4, delta=0.0).fit(PRIVATE)
+    assert pure.privacy_.delta == 0 and pure.components_.shape == (4, 64)
 
 
 def test_without_privacy_a_scorer_says_so():
