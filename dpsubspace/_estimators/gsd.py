@@ -649,7 +649,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             k = check_integer("n_components", self.n_components, low=1)
         if pure and not k:
             raise ValueError(
-                f"mechanism={self.mechanism!r} pays for each direction: give `n_components`, got"
+                f"mechanism={self.mechanism!r} draws a given number: give `n_components`, got"
                 f" {shown(self.n_components)}."
             )
         return _GradientPlan(

@@ -161,6 +161,7 @@ def _log_integral_and_squares(values: np.ndarray, power: float) -> tuple[float, 
     n, w = len(values), power + 1
     gaps, counts = np.append(0.0, values), np.append(w, np.ones(n))
     low, high = w / 4, (n + w) / 2
+    m = high
     for _ in range(25):  # saddle point, about: sum counts / (m + gaps) = 2
         m = (low + high) / 2
         low, high = (m, high) if (counts / (m + gaps)).sum() > 2 else (low, m)

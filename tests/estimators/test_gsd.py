@@ -283,7 +283,7 @@ BAD_FITS = {
     "components": ({"n_components": 65}, {}, "more than the 64 directions"),
     "in a span": ({"n_components": 9}, {"X_public": (HELD_OUT[:4],)}, "in a space of 4 dimensions"),
     "mechanism": ({"mechanism": "magic"}, {}, "`mechanism` must be one of"),
-    "bingham": ({"mechanism": "bingham"}, {}, "pays for each direction"),
+    "bingham": ({"mechanism": "bingham"}, {}, "draws a given number"),
     "delta": ({"delta": 0.0}, {}, "`delta`"),
     "widths": ({}, {"X_public": {"a": HELD_OUT[:, :5]}}, r"`X_public\['a'\]`"),
     "no sets": ({}, {"X_public": {}}, "with at least one of them"),
