@@ -394,10 +394,10 @@ def release_direction(
 
 def release_subspace(
     total: BoundedSum,
-    n_components: int,
     epsilon: float,
     noise: NoiseSource,
     *,
+    n_components: int,
     neighboring_relation: str,
 ) -> np.ndarray:
     """Draw a subspace that holds much of a sum of ``g g'``: an exponential mechanism.

@@ -180,8 +180,9 @@ class Releases:
 
     def subspace(self, name: str, total: BoundedSum, n_components: int) -> np.ndarray:
         epsilon = self._next(name, "range")[1]
-        relation, noise = self.budget.target.neighboring_relation, self._stream(name)
-        return release_subspace(total, n_components, epsilon, noise, neighboring_relation=relation)
+        how = {"neighboring_relation": self.budget.target.neighboring_relation}
+        noise = self._stream(name)
+        return release_subspace(total, epsilon, noise, n_components=n_components, **how)
 
     def choice(self, name: str, scores: BoundedScores) -> int:
         epsilon = self._next(name, "range")[1]

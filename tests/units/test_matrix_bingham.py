@@ -206,7 +206,7 @@ def test_temperature_of_a_subspace(relation, factor):
     total = trace_sum(gram_sum(c**2 * np.diag(values), c), c, 2)
     noise = SeededNoise(8)
     drawn = [
-        release_subspace(total, 2, epsilon, noise, neighboring_relation=relation)[:2]
+        release_subspace(total, epsilon, noise, n_components=2, neighboring_relation=relation)[:2]
         for _ in range(80)
     ]
     shares = np.square(drawn).sum(axis=(1, 2)) / 2
@@ -224,7 +224,7 @@ def test_what_leaves_depends_on_the_subspace_alone(monkeypatch):
             "dpsubspace._release.mechanisms.sample_matrix_bingham", lambda *_, turned=turned: turned
         )
         total = trace_sum(gram_sum(np.eye(6), 1.0), 1.0, 3)
-        out.append(release_subspace(total, 3, 1.0, SeededNoise(0), **ZERO_OUT))
+        out.append(release_subspace(total, 1.0, SeededNoise(0), n_components=3, **ZERO_OUT))
     for one in out:
         np.testing.assert_allclose(one @ one.T, basis @ basis.T, atol=1e-7)
         np.testing.assert_allclose(one, out[0], atol=1e-6)
@@ -232,17 +232,19 @@ def test_what_leaves_depends_on_the_subspace_alone(monkeypatch):
 
 def test_without_privacy_the_subspace_is_that_of_the_top():
     total = trace_sum(gram_sum(np.diag([1.0, 9.0, 2.0]), 1.0), 1.0, 2)
-    basis = release_subspace(total, 2, math.inf, SeededNoise(0), **ZERO_OUT)
+    basis = release_subspace(total, math.inf, SeededNoise(0), n_components=2, **ZERO_OUT)
     np.testing.assert_allclose((basis**2).sum(axis=1), [0, 1, 1], atol=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 def test_a_senseless_epsilon_and_a_sum_without_bounds_are_refused(epsilon):
     with pytest.raises(ValueError, match="epsilon"):
-        release_subspace(BoundedSum(np.eye(3), 1.0, 2.0), 2, epsilon, SeededNoise(0), **ZERO_OUT)
+        release_subspace(
+            BoundedSum(np.eye(3), 1.0, 2.0), epsilon, SeededNoise(0), n_components=2, **ZERO_OUT
+        )
     total = BoundedSum(np.eye(3), math.inf, math.inf)
     with pytest.raises(ValueError, match="bounds"):
-        release_subspace(total, 2, 1.0, SeededNoise(0), **ZERO_OUT)
+        release_subspace(total, 1.0, SeededNoise(0), n_components=2, **ZERO_OUT)
 
 
 def trace_spread(matrix, k):
