@@ -11,10 +11,14 @@ mnist       60,000 rows of MNIST in float32
 public      some digits held out as public rows: private rows alone, public rows alone, both. The
             bad ones have their pixels permuted. Seeds choose the rows, and are shared by all three
 sizes       MNIST at epsilon 1 by number of rows, and pooled to fewer pixels
+acceptance  proposals that a draw by "matrix_bingham" keeps, by components, at zero_out
+ranking     of 16 public sets by their distance from 8 directions of 2,000 rows of MNIST with 196
+            pixels: Kendall's tau with distances from exact directions, in 3 seeds
 peers       replaced rows, beside the records in results/dppca_peers.json (peer_dppca.py)
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_dppca.py
-           [mechanisms mnist public sizes peers] [--seeds 10] [--out benchmarks/results/dppca.json]
+           [mechanisms mnist public sizes acceptance ranking peers] [--seeds 10]
+           [--out benchmarks/results/dppca.json]
 
 On MNIST there are 3 seeds.
 """
@@ -25,15 +29,20 @@ from itertools import product
 from pathlib import Path
 
 import _data
+import _public_sets
 import numpy as np
 from _run import earlier, judged, run, spread
 from peer_dppca import DATA_SETS, K
+from scipy.stats import kendalltau
 
 from dpsubspace import DPPCA, PrivacyWarning
+from dpsubspace._release import matrix_bingham
+from dpsubspace._release.noise import SeededNoise
 
 DELTA = 1e-5
 BEST = [("adaptive", DELTA), ("gaussian", DELTA)]
-POWER, BINGHAM = [("power", DELTA)], [("bingham", DELTA), ("bingham", 0)]
+POWER = [("power", DELTA)]
+BINGHAM = [(name, delta) for name in ("bingham", "matrix_bingham") for delta in (DELTA, 0)]
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 RELATIONS = ("zero_out", "replace_one")
 PEERS = Path(__file__).with_name("results") / "dppca_peers.json"
@@ -188,6 +197,79 @@ def size_rows(args):
             yield {"by": by, **row}
 
 
+# Proposals that a draw of a subspace keeps ------------------------------------------------------
+
+
+def acceptance_rows(args):
+    """Measured, and a bound on that of the angular central Gaussian (Kent, Ganeiber, Mardia, 2018).
+
+    Draws x of the exact density, of which w are the probabilities to be kept by the other
+    sampler, bound it: it is 1 / E (1 / w), which is at most exp E log w.
+    """
+    for name, k, epsilon in product(("digits", "cancer"), (2, 4, 8), (0.1, 0.3, 1.0, 3.0, 30.0)):
+        values = epsilon * np.linalg.eigvalsh(task(name).moments[False])[::-1]
+        columns = matrix_bingham._fitted(values[:k, None] - values[None, k:])
+        noise, kept = SeededNoise(0), []
+        start = time.process_time()
+        tries = 100 if k < 8 or epsilon < 3 else 2_000
+        for _ in range(tries):
+            rows = matrix_bingham._proposal(columns, noise.normals, noise.uniform)
+            if rows is not None:
+                kept.append(matrix_bingham._basis(rows))
+        spent = (time.process_time() - start) / max(len(kept), 1)
+        found = {"data": name, "k": k, "epsilon": epsilon, "kept": len(kept) / tries}
+        other = float(_log_kept(values[0] - values, np.array(kept))) / np.log(10)
+        yield found | {"cpu_s": round(spent, 4), "log10_acg": round(other, 1)}
+
+
+def _log_kept(gaps, bases):
+    """Mean log of the probability to be kept, for the best envelope ``I + 2 A / b``.
+
+    The ratio to it is a sum over the eigenvalues t_i of ``X' A X``, which are at least a_i.
+    """
+    k, d = bases.shape[2], len(gaps)
+    t = np.linalg.eigvalsh(np.einsum("nij,i,nik->njk", bases, gaps, bases))
+
+    def ratio(t, b):
+        return d / 2 * np.log1p(2 * t / b) - t
+
+    return max(
+        (ratio(t, b) - ratio(np.maximum((d - b) / 2, gaps[:k]), b)).sum(axis=1).mean()
+        for b in np.geomspace(0.2, d, 60)
+    )
+
+
+# Distances of public sets -----------------------------------------------------------------------
+
+
+def ranking_rows(args):
+    """Kendall's tau of distances from private directions with those from exact ones."""
+    sets = [ranked_sets("mnist", seed) for seed in args.seeds[:3]]
+    for (mechanism, delta), epsilon in product(BEST + BINGHAM, (0.1, 0.3, 1.0)):
+        options = {"mechanism": mechanism, "delta": delta, "centered": False, "epsilon": epsilon}
+        taus = []
+        for seed, (X, spans) in enumerate(sets):
+            exact = np.linalg.svd(X, full_matrices=False)[2][:K]
+            found = [distances(V, spans) for V in (exact, fit(X, seed, **options))]
+            taus.append(kendalltau(*found)[0])
+        yield {"mechanism": mechanism, "delta": delta, "epsilon": epsilon} | spread("tau", taus)
+
+
+def ranked_sets(name, seed):
+    """Private unit rows, pooled to 14 x 14 pixels, and the best directions of the candidates."""
+    X, _, _, _, candidates = _public_sets.task(name, seed=seed)
+    X, *others = (pooled(rows) for rows in (X, *candidates.values()))
+    return X, [np.linalg.svd(rows, full_matrices=False)[2][:K] for rows in others]
+
+
+def pooled(rows):
+    return unit_rows(rows.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) + 1e-12)
+
+
+def distances(directions, spans):
+    return [1 - np.sum((directions @ span.T) ** 2) / K for span in spans]
+
+
 # Other libraries -------------------------------------------------------------------------------
 
 
@@ -199,7 +281,9 @@ def peer_rows(args):
         settings.setdefault(setting, {}).setdefault(record["peer"], []).append(record)
     for (name, centered, epsilon), peers in sorted(settings.items()):
         found = {"data": name, "centered": centered, "epsilon": epsilon}
-        mechanisms = BEST if centered else BEST + BINGHAM[1:]
+        mechanisms = (
+            BEST if centered else BEST + [(name, delta) for name, delta in BINGHAM if not delta]
+        )
         for row in cells(
             task(name), args.seeds, centered, mechanisms, [epsilon], relation="replace_one"
         ):
@@ -223,6 +307,8 @@ SECTIONS = {
     "mnist": mnist_rows,
     "public": public_rows,
     "sizes": size_rows,
+    "acceptance": acceptance_rows,
+    "ranking": ranking_rows,
     "peers": peer_rows,
 }
 

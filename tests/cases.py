@@ -577,6 +577,13 @@ CASES = [
         gaussian=False,
     ),
     Case(
+        "DPPCA, a drawn subspace",
+        dpsubspace.DPPCA,
+        {"plain": {}},
+        {"mechanism": "matrix_bingham", "n_components": 2, "centered": False, "data_norm": 9.0},
+        gaussian=False,
+    ),
+    Case(
         "private_mean",
         function(dpsubspace.private_mean),
         {

@@ -322,7 +322,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
-    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
+    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham", "matrix_bingham"}, \
+            default="auto"
         How directions are released, as in :class:`DPPCA`.
     module : None, "cnn" or torch.nn.Module, default=None
         Model that has the gradients. None is a linear model at zero weights. "cnn" is the small
@@ -649,7 +650,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             k = check_integer("n_components", self.n_components, low=1)
         if pure and not k:
             raise ValueError(
-                f"mechanism={self.mechanism!r} pays for each direction: give `n_components`, got"
+                f"mechanism={self.mechanism!r} draws a given number: give `n_components`, got"
                 f" {shown(self.n_components)}."
             )
         return _GradientPlan(

@@ -293,16 +293,18 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
         What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
         a row says, and needs up to twice the noise. The number of rows is public in both.
-    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham"}, default="auto"
+    mechanism : {"auto", "adaptive", "gaussian", "power", "bingham", "matrix_bingham"}, \
+            default="auto"
         "adaptive" shifts rows by a private mean, clips them to a private radius and takes the
         eigenvectors of their noisy second moment (to which the mean is added back where
         ``centered=False``). "gaussian" takes those of the noisy second moment of rows clipped to
         `data_norm` (Analyze Gauss). "power" finds few components of many columns by power
         iteration, without a square matrix. "bingham" draws one direction after another, each paid
-        for, so that few should be asked for; it takes ``delta=0`` too, pure differential privacy.
-        It needs ``centered=False`` and a public `data_norm`. "auto" is "adaptive" up to 4,096
-        columns and "power" beyond. With ``epsilon=float("inf")`` "adaptive" and "gaussian" are one:
-        nothing is clipped.
+        for, so that few should be asked for, and "matrix_bingham" all of them at the cost of one,
+        as a subspace whose basis has no meaning of its own. Both take ``delta=0`` too, pure
+        differential privacy, and need ``centered=False`` and a public `data_norm`. "auto" is
+        "adaptive" up to 4,096 columns and "power" beyond. With ``epsilon=float("inf")`` "adaptive"
+        and "gaussian" are one: nothing is clipped.
     centered : bool, default=True
         Whether second moments are those of rows less their private mean, as in scikit-learn, or of
         rows as they are, which is the mean of ``x x^T``.
@@ -374,7 +376,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
       instead, which move by no more, and the moment within the subspace. "bingham" draws directions
       at random, at a price for each, and releases what lies along them with Laplace noise.
 
-    All but what "bingham" does are Gaussian mechanisms, calibrated together and exactly; together
+    "matrix_bingham" draws their subspace at once, at the price of one direction. All but what these
+    two do are Gaussian mechanisms, calibrated together and exactly; together
     they never cost more than `epsilon`. The unit is one row. Public are the numbers of rows and
     features, `data_norm`, `X_public` and all parameters but `random_state`.
 
@@ -597,8 +600,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         pure = chosen is not None and chosen.pure
         if self.delta == 0 and not pure:
             raise ValueError(
-                f"`delta`=0 needs mechanism='bingham', centered=False, a public `data_norm` and few"
-                f" components, got mechanism={self.mechanism!r}. Or use delta='auto'."
+                "`delta`=0 needs mechanism='bingham' or 'matrix_bingham', centered=False and a"
+                f" public `data_norm`, got mechanism={self.mechanism!r}. Or use delta='auto'."
             )
         target = checked_target(self, pure=pure)
         check_bool("centered", self.centered)

@@ -55,7 +55,16 @@ def sample_bingham(
     if not np.isfinite(matrix).all():
         raise ValueError("a Bingham matrix must be finite.")
     values, vectors = np.linalg.eigh(matrix / 2 + matrix.T / 2)
-    gaps = values[-1] - values
+    x = vectors @ draw_from_gaps(values[-1] - values, normals, uniforms)
+    return x / np.linalg.norm(x)
+
+
+def draw_from_gaps(
+    gaps: np.ndarray,
+    normals: Callable[[tuple[int, ...]], np.ndarray],
+    uniforms: Callable[[tuple[int, ...]], np.ndarray],
+) -> np.ndarray:
+    """As :func:`sample_bingham`, in the eigenbasis: density ``exp(-sum_j gaps_j x_j^2)``."""
     p = len(gaps)
     b = _best_b(gaps)
     shrinkage = np.sqrt(b / (b + 2 * gaps))
@@ -65,7 +74,7 @@ def sample_bingham(
         y = (b / p) * (g**2).sum(axis=1) / (z**2).sum(axis=1)
         accepted = np.flatnonzero(np.log(uniforms((_BATCH,))) <= (p / 2) * (1 - y + np.log(y)))
         if len(accepted):
-            x = vectors @ z[accepted[0]]
+            x = z[accepted[0]]
             return x / np.linalg.norm(x)
     raise RuntimeError(
         f"none of {_BATCH * _MOST_BATCHES} proposals for a direction was accepted, which does not"

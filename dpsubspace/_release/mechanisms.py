@@ -24,6 +24,7 @@ import numpy as np
 
 from dpsubspace._array import Array, Total, as_like, to_numpy
 from dpsubspace._release.bingham import sample_bingham
+from dpsubspace._release.matrix_bingham import sample_matrix_bingham
 from dpsubspace._release.noise import NoiseSource
 
 # A lattice has at least this many steps in one scale of the noise, and less than twice as many.
@@ -172,6 +173,18 @@ def energy_sum(value: Array, norm_bound: float, slack: float = 0.0) -> BoundedL1
     """
     square = norm_bound**2
     return BoundedL1Sum(value, square * (1 + slack), square * (2 + slack))
+
+
+def trace_sum(total: BoundedSum, norm_bound: float, n_components: int) -> BoundedSum:
+    """A sum of :func:`gram_sum`, with bounds for scores ``tr(X' S X)`` of k-dimensional X.
+
+    Proof: what rounding adds, E, moves ``tr(X' E X)`` by at least the sum of the k least
+    eigenvalues of E and at most that of the k largest, which are apart by at most ``sqrt(2 k)``
+    times the norm of E. In `total` it counts ``sqrt(2)`` times: its part grows by ``sqrt(k)``.
+    """
+    square = norm_bound**2
+    spread = square + math.sqrt(n_components) * (total.norm_bound - square)
+    return BoundedSum(total.value, spread, math.sqrt(2) * spread)
 
 
 class BoundedScores(BoundedSum):
@@ -377,6 +390,59 @@ def release_direction(
     direction = sample_bingham(matrix * (epsilon / spread), noise.normals, noise.uniform)
     rounded = np.rint(direction * 2.0**26) + 0.0  # no -0
     return rounded / np.linalg.norm(rounded)
+
+
+def release_subspace(
+    total: BoundedSum,
+    epsilon: float,
+    noise: NoiseSource,
+    *,
+    n_components: int,
+    neighboring_relation: str,
+) -> np.ndarray:
+    """Draw a subspace that holds much of a sum of ``g g'``: an exponential mechanism.
+
+    `total` is ``S = sum g g'`` over records with ``|g| <= c``, from :func:`trace_sum`: the bounds
+    are c^2 and sqrt(2) c^2 but for rounding, as for :func:`release_direction`.
+
+    What comes out is an orthonormal basis X (p, k) of a subspace whose density against the uniform
+    distribution is proportional to ``exp(lambda tr(X' S X))``, with ``lambda = epsilon / c^2``
+    (zero_out) or ``epsilon / (2 c^2)`` (replace_one): the matrix Bingham distribution of Chaudhuri,
+    Sarwate, Sinha (2013), drawn exactly. At an epsilon of inf it is that of the k largest
+    eigenvalues, which is *not private*.
+
+    Privacy: epsilon-differential privacy with no delta, and a *bounded range* of epsilon, whatever
+    k is. Event: ``bounded_range(epsilon)``. The proof is that of :func:`release_direction`, with
+    ``tr(X' (S - T) X)`` in place of ``v' (S - T) v``. What is left to show is its spread.
+
+    * zero_out: ``S - T = g g'`` up to a sign, and ``tr(X' g g' X) = |X' g|^2`` lies between 0 and
+      ``|g|^2 <= c^2``, since the columns of X are orthonormal. The score can only rise with a
+      record, so that no factor 2 is due.
+    * replace_one: ``|X' g|^2 - |X' h|^2`` lies between -c^2 and c^2, which a record that is
+      replaced by an orthogonal one reaches where k is less than p.
+
+    The draw is one of a subspace; its basis in the sampler depends on S as well. What is released
+    is the projection on it, rounded to multiples of 2^-26, and a basis that is made of that alone.
+    As for a direction, arithmetic between the sum and the draw is taken to be in real numbers, but
+    for a share of 1e-6 of epsilon that is set apart, and the number of proposals, which has no
+    bound, shows in the time that a draw takes.
+    """
+    _check_epsilon(epsilon)
+    matrix = to_numpy(total.value).astype(np.float64)
+    matrix = (matrix + matrix.T) / 2
+    if epsilon == math.inf:
+        return np.linalg.eigh(matrix)[1][:, ::-1][:, :n_components]
+    spread = {
+        "zero_out": total.norm_bound,
+        "replace_one": math.sqrt(2) * total.replace_bound,
+    }[neighboring_relation]
+    if not spread < math.inf:
+        raise ValueError("a sum without bounds cannot be released.")
+    scaled = matrix * (epsilon * (1 - 1e-6) / spread)
+    drawn = sample_matrix_bingham(scaled, n_components, noise.normals, noise.uniform)
+    projection = np.rint(drawn @ drawn.T * 2.0**26) / 2.0**26
+    start = np.random.default_rng(0).standard_normal(drawn.shape)  # public
+    return np.linalg.qr(projection @ start)[0]
 
 
 def release_choice(

@@ -27,6 +27,7 @@ from dpsubspace._release.mechanisms import (
     release_choice,
     release_direction,
     release_laplace,
+    release_subspace,
 )
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._rows.records import Records
@@ -176,6 +177,12 @@ class Releases:
         epsilon = self._next(name, "range")[1]
         relation, noise = self.budget.target.neighboring_relation, self._stream(stream or name)
         return release_direction(total, epsilon, noise, neighboring_relation=relation)
+
+    def subspace(self, name: str, total: BoundedSum, n_components: int) -> np.ndarray:
+        epsilon = self._next(name, "range")[1]
+        how = {"neighboring_relation": self.budget.target.neighboring_relation}
+        noise = self._stream(name)
+        return release_subspace(total, epsilon, noise, n_components=n_components, **how)
 
     def choice(self, name: str, scores: BoundedScores) -> int:
         epsilon = self._next(name, "range")[1]

@@ -28,7 +28,13 @@ from dpsubspace._array import (
 )
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, energy_sum, gram_sum
+from dpsubspace._release.mechanisms import (
+    BoundedSum,
+    DisjointTotal,
+    energy_sum,
+    gram_sum,
+    trace_sum,
+)
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import Chunks, over_chunks
@@ -457,14 +463,56 @@ class Bingham:
             drawn = releases.direction("direction", within, stream=f"direction {i}")
             found = np.column_stack([found, left @ drawn])
             left = np.linalg.qr(found, mode="complete")[0][:, i + 1 :]
-        energies = np.einsum("ij,ik,kj->j", found, total.value, found)
-        energies = np.append(energies, np.trace(total.value) - energies.sum())
-        rounding = total.norm_bound / rows.norm_bound**2 - 1
-        total = energy_sum(energies, rows.norm_bound, math.sqrt(p) * rounding)
-        noisy = releases.laplace("spectrum", total)
-        noisy = np.maximum(to_numpy(noisy), 0.0) / rows.features.n_samples
-        order = np.argsort(-noisy[:-1], kind="stable")
-        return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
+        return _with_energies(found, total, rows, releases)
+
+
+@dataclass(frozen=True)
+class MatrixBingham:
+    """All directions drawn at once by an exponential mechanism over subspaces: no delta.
+
+    The matrix Bingham distribution (Chaudhuri, Sarwate, Sinha, 2013), drawn exactly. A subspace of
+    any number of dimensions costs what one direction does. Its directions are a basis of it that
+    has no order but that of the noisy energies along them.
+    """
+
+    pure = True
+    recentres = False
+    forms_rows = True
+
+    def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
+        """One draw, and what lies along each direction: shares of epsilon here."""
+        return {"subspace": Part(0.9, kind="range"), "spectrum": Part(0.1, kind="laplace")}
+
+    def memory(self, n_features: int, n_components: int, public: bool) -> float:
+        return 96.0 * n_features**2 + 2.0**15 * n_features  # a contour of 400 complex points
+
+    def noise(self, scales: Mapping[str, float], n_features: int) -> float:
+        return n_features / (2 * scales["subspace"])
+
+    def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum:
+        """Release a subspace by :meth:`Releases.subspace`, and the energies along a basis of it.
+
+        Privacy: bounds are those of :func:`~dpsubspace._release.mechanisms.trace_sum` and
+        :func:`~dpsubspace._release.mechanisms.energy_sum`.
+        """
+        total = second_moment(rows)
+        traces = trace_sum(total, rows.norm_bound, n_components)
+        found = releases.subspace("subspace", traces, n_components)
+        return _with_energies(found, total, rows, releases)
+
+
+def _with_energies(
+    found: np.ndarray, total: BoundedSum, rows: Rows, releases: Releases
+) -> Spectrum:
+    """Released directions (p, k), by the energies along them, which are released here."""
+    energies = np.einsum("ij,ik,kj->j", found, total.value, found)
+    energies = np.append(energies, np.trace(total.value) - energies.sum())
+    rounding = total.norm_bound / rows.norm_bound**2 - 1
+    bounded = energy_sum(energies, rows.norm_bound, math.sqrt(len(found)) * rounding)
+    noisy = releases.laplace("spectrum", bounded)
+    noisy = np.maximum(to_numpy(noisy), 0.0) / rows.features.n_samples
+    order = np.argsort(-noisy[:-1], kind="stable")
+    return Spectrum(found.T[order], noisy[:-1][order], float(noisy.sum()))
 
 
 def _n_products(n_features: int) -> int:
@@ -607,4 +655,5 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "gaussian": AnalyzeGauss(recentres=False),
     "power": NoisyPower(),
     "bingham": Bingham(),
+    "matrix_bingham": MatrixBingham(),
 }

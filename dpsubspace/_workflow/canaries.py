@@ -539,7 +539,7 @@ def _traces(fitted: Any, planted: Planted) -> np.ndarray:
     of a row that took part is subtracted, since it is larger for longer gradients.
     """
     X, y = StandardScaler().fit_transform(planted.X), planted.y
-    expected = cross_val_predict(RidgeCV(_PENALTIES), X, y)
+    expected = np.asarray(cross_val_predict(RidgeCV(_PENALTIES), X, y), dtype=float)
     pulls = y - (expected if planted.other is None else planted.other.y)
     found, known = fitted.predict(planted.X), np.column_stack([np.ones(len(y)), expected])
     beyond = found - known @ np.linalg.lstsq(known, found, rcond=None)[0]

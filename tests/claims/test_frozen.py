@@ -38,7 +38,13 @@ def frozen(monkeypatch, outputs):
         return release
 
     with monkeypatch.context() as patch:
-        for name in ("release", "release_laplace", "release_direction", "release_choice"):
+        for name in (
+            "release",
+            "release_laplace",
+            "release_direction",
+            "release_subspace",
+            "release_choice",
+        ):
             real = getattr(mechanisms, name)
             for module in [m for key, m in sys.modules.items() if key.startswith("dpsubspace.")]:
                 if getattr(module, name, None) is real:

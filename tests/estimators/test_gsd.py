@@ -264,6 +264,8 @@ def test_cost_of_a_scorer_is_known_before_the_fit():
             assert fitted.privacy_.event == event
     pure = GSDScorer(mechanism="bingham", n_components=2, delta=0.0, epsilon=5.0).fit(PRIVATE)
     assert pure.privacy_.delta == 0 and pure.privacy_.epsilon == 5.0
+    pure = GSDScorer(mechanism="matrix_bingham", n_components=4, delta=0.0).fit(PRIVATE)
+    assert pure.privacy_.delta == 0 and pure.components_.shape == (4, 64)
 
 
 def test_without_privacy_a_scorer_says_so():
@@ -281,7 +283,7 @@ BAD_FITS = {
     "components": ({"n_components": 65}, {}, "more than the 64 directions"),
     "in a span": ({"n_components": 9}, {"X_public": (HELD_OUT[:4],)}, "in a space of 4 dimensions"),
     "mechanism": ({"mechanism": "magic"}, {}, "`mechanism` must be one of"),
-    "bingham": ({"mechanism": "bingham"}, {}, "pays for each direction"),
+    "bingham": ({"mechanism": "bingham"}, {}, "draws a given number"),
     "delta": ({"delta": 0.0}, {}, "`delta`"),
     "widths": ({}, {"X_public": {"a": HELD_OUT[:, :5]}}, r"`X_public\['a'\]`"),
     "no sets": ({}, {"X_public": {}}, "with at least one of them"),

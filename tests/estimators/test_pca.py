@@ -182,17 +182,17 @@ def draws(monkeypatch, model, X, present=None, outputs=None):
     seen = []
 
     def recording(real):
-        def called(total, epsilon, noise, **options):
-            out = real(total, epsilon, noise, **options)
+        def called(total, *args, **options):
+            out = real(total, *args, **options)
             if outputs is not None:
                 out = outputs[len(seen)][1]
-            seen.append((total, out, epsilon))
+            seen.append((total, out, args[-2]))  # epsilon is before the noise
             return out
 
         return called
 
     with monkeypatch.context() as patch:
-        for name in ("release_direction", "release_laplace"):
+        for name in ("release_direction", "release_subspace", "release_laplace"):
             real = getattr(releases_module, name)
             patch.setattr(releases_module, name, recording(real))
         model.fit(X, groups=groups_of(present))
@@ -219,6 +219,37 @@ def test_every_draw_has_the_range_that_is_charged(monkeypatch, relation, kind):
         (one, _, _), (two, _, _) = here[2], there[2]
         bound = one.norm_bound if relation == "zero_out" else one.replace_bound
         assert np.abs(one.value - two.value).sum() <= bound * (1 + 1e-12)
+
+
+@quiet
+@pytest.mark.parametrize("kind", ["opposite", "orthogonal", "huge", "zero", "mean"])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_drawn_subspace_has_the_range_that_is_charged(monkeypatch, relation, kind):
+    X = table()
+    X[0] *= 30
+    other, present = neighbour(X, relation, kind)
+    options = {"epsilon": 2.0, "delta": 0, "neighboring_relation": relation}
+    model = DPPCA(2, random_state=0, **options, **BINGHAM | {"mechanism": "matrix_bingham"})
+    here = draws(monkeypatch, model, X)
+    there = draws(monkeypatch, model, other, present, here)
+    assert [epsilon for _, _, epsilon in here] == pytest.approx([1.8, 0.2])
+    (one, _, _), (two, _, _) = here[0], there[0]
+    bound = one.norm_bound if relation == "zero_out" else math.sqrt(2) * one.replace_bound
+    values = np.linalg.eigvalsh(one.value - two.value)
+    assert values[-2:].sum() - values[:2].sum() <= bound * (1 + 1e-12)
+    (one, _, _), (two, _, _) = here[1], there[1]
+    bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+    assert np.abs(one.value - two.value).sum() <= bound * (1 + 1e-12)
+    assert model.privacy_event(len(X), 5) == model.privacy_.event
+    assert epsilon_of(model.privacy_.event, 0, neighboring_relation=relation) <= 2.0
+
+
+def test_a_drawn_subspace_costs_the_same_for_any_number_of_components():
+    costs = [
+        DPPCA(k, delta=0, **BINGHAM | {"mechanism": "matrix_bingham"}).privacy_event(500, 9)
+        for k in (1, 4, 9)
+    ]
+    assert costs[0] == costs[1] == costs[2]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

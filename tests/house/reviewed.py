@@ -334,7 +334,13 @@ def frozen(outputs):
         for module in _modules():
             if getattr(module, "datetime", None) is datetime.datetime:
                 put(module, "datetime", _Frozen)
-        for name in ("release", "release_laplace", "release_direction", "release_choice"):
+        for name in (
+            "release",
+            "release_laplace",
+            "release_direction",
+            "release_subspace",
+            "release_choice",
+        ):
             real = getattr(mechanisms, name)
             for module in _modules():
                 if getattr(module, name, None) is real:

@@ -183,7 +183,13 @@ def traced(call):
                 depth, caller = depth + 1, caller or found
             above = above.f_back
         calls[caller, called] += 1
-        if called.name in ("release", "release_laplace", "release_direction", "release_choice"):
+        if called.name in (
+            "release",
+            "release_laplace",
+            "release_direction",
+            "release_subspace",
+            "release_choice",
+        ):
             depths.append(depth)
 
     before = sys.getprofile()
