@@ -410,7 +410,7 @@ def audit_estimator(
     subject = subject_of(estimator, y, fit_params)
     method = _method(subject, method, statistic, groups)
     most = np.shape(X)[0] if statistic == "tracing" else math.inf
-    n_canaries = min(_DEFAULT[method], most) if n_canaries is None else n_canaries
+    n_canaries = int(min(_DEFAULT[method], most)) if n_canaries is None else n_canaries
     n_canaries = check_integer("n_canaries", n_canaries, low=2)
     if n_canaries > most:
         raise ValueError(
