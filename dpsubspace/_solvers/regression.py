@@ -63,7 +63,8 @@ _COUNTING = 0.05
 _VARIANCES = (math.log(1e-9), math.log(2.0), 70)
 _APART, _UNSURE, _EXPLAINED = 3.0, 1.5, 0.4
 
-# Share of a column's weights that noise leaves, from which on they keep all.
+# Share of a column's weights that noise leaves, beside the largest of these shares, from which on
+# they keep all.
 _SEEN = 0.5
 
 
@@ -286,16 +287,16 @@ def groups_seen(
 
     `found` (q, c) are weights of white rows with noise of the deviation `noise` (c,), and
     ``mixing @ found`` those of entries. The weights of a column are seen in coordinates in which
-    their noise is white. Their squares have the variance ``t + v`` there: v is that of noise and
-    of a sample, and t that of the column. The logarithm of t is normal about a mean that columns
+    their noise is white. There they have the variance ``t + v``: v is that of noise, and t that of
+    the column. The logarithm of t is normal about a mean that columns
     have in common, and so is this mean about what is likely: all numbers tell what it is. The
     best linear estimate of a weight is then ``t / (t + v)`` times it. Columns of which more than
-    `_SEEN` would be left keep all, since weights of columns that hang together must be shrunk
-    alike or not at all.
+    `_SEEN` times as much would be left as of the clearest one keep all: weights of columns that
+    hang together must be shrunk alike or not at all, and together they have been shrunk already.
     """
     assert data.groups is not None
-    groups, n, c = data.groups, data.rows.n_samples, found.shape[1]
-    variance = float((noise**2).mean()) + 1 / n
+    groups, c = data.groups, found.shape[1]
+    variance = max(float((noise**2).mean()), 1e-12)
     lifted, columns = mixing @ found, np.unique(groups[groups >= 0])
     sizes, squares = np.empty((2, len(columns)))
     for i, column in enumerate(columns):
@@ -320,7 +321,7 @@ def groups_seen(
     left = chances @ (np.exp(logs) / (np.exp(logs) + variance)) / chances.sum(axis=1)
     factors = np.ones(len(groups))
     of = np.searchsorted(columns, groups[groups >= 0])
-    factors[groups >= 0] = np.minimum(left[of] / _SEEN, 1.0)
+    factors[groups >= 0] = np.minimum(left[of] / (_SEEN * left.max()), 1.0)
     return factors
 
 
