@@ -6,6 +6,7 @@ from typing import Any
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
+from dpsubspace._estimators.coefficients import PrivateCoefficients, private_coefficients
 from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
@@ -90,6 +91,7 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateCalibrationDisplay",
+    "PrivateCoefficients",
     "PrivateRange",
     "PrivateRocCurveDisplay",
     "PrivateScore",
@@ -114,6 +116,7 @@ __all__ = [
     "privacy_cost",
     "privacy_event",
     "privacy_report",
+    "private_coefficients",
     "private_covariance",
     "private_mean",
     "private_quantile",
