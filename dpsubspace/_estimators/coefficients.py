@@ -39,7 +39,9 @@ class _Term:
     shift: float = 0.0
 
     def at(self, found: Interval) -> Interval:
-        return Interval(*(self.shift + self.factor * x for x in (found.value, found.low, found.high)))
+        return Interval(
+            *(self.shift + self.factor * x for x in (found.value, found.low, found.high))
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -430,7 +432,9 @@ def _intervals(
 ) -> dict[str, Any]:
     each = 1 - (1 - level) / len(terms) if simultaneous else level
     found = [term.at(interval_along(equations, term.direction, each)) for term in terms]
-    value, low, high = (np.array(part) for part in zip(*(_parts(one) for one in found), strict=True))
+    value, low, high = (
+        np.array(part) for part in zip(*(_parts(one) for one in found), strict=True)
+    )
     return {
         "estimate": value,
         "low": low,
@@ -485,7 +489,9 @@ def _as_table(
         raise ValueError("`X` must have two dimensions, and `target` one entry for each row of it.")
     check_bounds("bounds", bounds, rows.shape[1], column="feature")
     low, high = (np.broadcast_to(np.asarray(b, float), rows.shape[1]).tolist() for b in bounds)
-    columns: dict[str, Any] = {f"x{i}": Range(*ends) for i, ends in enumerate(zip(low, high, strict=True))}
+    columns: dict[str, Any] = {
+        f"x{i}": Range(*ends) for i, ends in enumerate(zip(low, high, strict=True))
+    }
     if target_bounds is None:
         columns["y"] = Categories([0, 1])
     else:
@@ -595,13 +601,17 @@ class _Coding:
                 names += [f"{name}[{value}]" for value in others]
                 factors, places = factors + [unit] * len(others), places + [0.0] * len(others)
             if kind.missing:
-                names, factors, places = [*names, f"{name}[missing]"], [*factors, unit], [*places, 0.0]
+                names, factors, places = (
+                    [*names, f"{name}[missing]"],
+                    [*factors, unit],
+                    [*places, 0.0],
+                )
         directions = np.eye(len(names))
         # The intercept is about a row of zeros in the units of the table.
         directions[0] -= places
         return tuple(
             _Term(name, direction, factor, middle if i == 0 else 0.0)
-            for i, (name, direction, factor) in enumerate(zip(names, directions, factors, strict=True))
+            for i, (name, direction, factor) in enumerate(
+                zip(names, directions, factors, strict=True)
+            )
         )
-
-

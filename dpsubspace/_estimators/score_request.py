@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
+from dpsubspace._estimators.coefficients import PrivateCoefficients
 from dpsubspace._estimators.composites import opened
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
@@ -173,7 +174,7 @@ class PrivateScores(dict[str, PrivateScore]):
 
 def guarantee_in(released: Any) -> Any:
     """Guarantee of what a private function returned; None of anything else."""
-    if isinstance(released, (PrivateScore, PrivateScores)):
+    if isinstance(released, (PrivateScore, PrivateScores, PrivateCoefficients)):
         return released.privacy_
     return released.privacy if isinstance(released, Released) else None
 

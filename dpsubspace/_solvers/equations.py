@@ -62,6 +62,11 @@ _TOGETHER = 4096
 _CURVED = 0.03
 
 
+# Standard deviation that a single weight is taken to have about where it was last, beside the length
+# that all moves together are likely to have.
+_WIDE = 1.5
+
+
 @dataclass(frozen=True)
 class Design:
     """Rows and targets of a regression on public scales."""
@@ -239,7 +244,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         moment=last.moment,
         moment_noise=last.moment_noise,
         n=n,
-        scale=1.0 if linear else 2.0,
+        scale=min(1.0 if linear else 2.0, _WIDE * math.sqrt(length)),
     )
 
 
@@ -252,9 +257,7 @@ class _Last:
     square: float
 
 
-def _last_release(
-    design: Design, weights: np.ndarray, most: float, releases: Releases
-) -> _Last:
+def _last_release(design: Design, weights: np.ndarray, most: float, releases: Releases) -> _Last:
     """Score, second moment of scores, and mean square of residuals, which a bound is put on."""
     linear, n = design.family == "linear", design.n
     residuals = np.clip(design.residuals(weights), -most, most)

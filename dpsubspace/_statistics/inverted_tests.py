@@ -36,6 +36,10 @@ _MISFIT = 0.001
 _APART, _LEAST = 0.5, 0.3
 
 
+# Square of a slope over the variance of its noise below which a coefficient is not identified.
+_WEAK = 10.0
+
+
 @dataclass(frozen=True)
 class Equations:
     """Released: ``score - slope (b - about)`` is 0 but for noise and chance, at the best b."""
@@ -126,20 +130,28 @@ def _inverted(own: Equations, z: float) -> Interval:
     test = _Test(own, base + more)
     places = estimate + unit * np.concatenate([-_PLACES[::-1], [0.0], _PLACES])
     accepted = test.accepts(places, z)
-    middle = len(_PLACES)
     if not accepted.any():
         return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
-    middle = min(np.flatnonzero(accepted), key=lambda place: abs(place - middle))
+    # What is accepted may have several parts. Far from a coefficient that is identified, the test
+    # has no power; where it is not, any part may be the right one.
+    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
+    first = last = _nearest(accepted, len(_PLACES))
+    if strength < _WEAK:
+        first, last = (int(place) for place in np.flatnonzero(accepted)[[0, -1]])
     ends = []
-    for side in (-1, 1):
-        rejected = np.flatnonzero(~accepted[middle::side])
+    for side, start in ((-1, first), (1, last)):
+        rejected = np.flatnonzero(~accepted[start::side])
         if not len(rejected):
             return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
-        at = middle + side * int(rejected[0])
+        at = start + side * int(rejected[0])
         ends.append(test.end(places[at - side], places[at], z))
     value = min(max(estimate, ends[0]), ends[1])
     low, value, high = (float(own.about[0]) + x for x in (ends[0], value, ends[1]))
     return Interval(value, low, high)
+
+
+def _nearest(accepted: np.ndarray, middle: int) -> int:
+    return int(min(np.flatnonzero(accepted), key=lambda place: abs(place - middle)))
 
 
 def _heterogeneity(own: Equations, way: np.ndarray, positive: np.ndarray) -> float:
