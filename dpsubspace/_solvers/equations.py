@@ -62,9 +62,8 @@ _TOGETHER = 4096
 _CURVED = 0.03
 
 
-# Standard deviation that a single weight is taken to have about where it was last, beside the length
-# that all moves together are likely to have.
-_WIDE = 1.5
+# Times that bias by what is cut from residuals counts for more than noise does.
+_BIASED = 2.0
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     largest = 1.0 if linear else 0.5
     first, variance = score("first score", np.zeros(p), largest)
     weights = known.solved(first, variance + largest**2 / (30 * n))[0]
-    most = cut_of_residuals(design, weights, releases) if linear else 1.0
+    most, bias = cut_of_residuals(design, weights, releases) if linear else (1.0, 0.0)
     second, second_variance = score("second score", weights, most)
     sampling = most**2 / (60 * n)
     last_weights = weights + known.solved(second, second_variance + sampling)[0]
@@ -237,14 +236,14 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         about=about,
         score=value,
         slope=known.matrix,
-        score_noise=variance + curved,
+        score_noise=variance + curved + bias**2,
         slope_noise=known.noise,
         length=length,
         residual=last.square,
         moment=last.moment,
         moment_noise=last.moment_noise,
         n=n,
-        scale=min(1.0 if linear else 2.0, _WIDE * math.sqrt(length)),
+        scale=1.0 if linear else 2.0,
     )
 
 
@@ -279,7 +278,9 @@ def _last_release(design: Design, weights: np.ndarray, most: float, releases: Re
     )
 
 
-def cut_of_residuals(design: Design, weights: np.ndarray, releases: Releases) -> float:
+def cut_of_residuals(
+    design: Design, weights: np.ndarray, releases: Releases
+) -> tuple[float, float]:
     """Release the size at which residuals are cut: noise and bias are least there, about.
 
     The noise of a score grows with that size. What is cut from residuals beyond biases the score
@@ -296,7 +297,8 @@ def cut_of_residuals(design: Design, weights: np.ndarray, releases: Releases) ->
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
     noise = releases.noise_of("last score", unit)
     noise *= math.sqrt(releases.budget.parts["last score"].share / part)
-    return float(highs[np.argmin((noise * highs) ** 2 + bias**2)])
+    best = int(np.argmin((noise * highs) ** 2 + (_BIASED * bias) ** 2))
+    return float(highs[best]), float(bias[best]) / design.n
 
 
 # Postprocessing ---------------------------------------------------------------------------------
