@@ -11,8 +11,8 @@ draws rows of Adult with replacement, of which the fit to all rows is the truth.
 median over coefficients and seeds of the length over that of the sandwich interval of the same
 sample without privacy, `open` the share without ends, and `worst` the coverage of the coefficient
 that has the lowest. `failed` is whether the coverage of all coefficients together is below the
-level minus 2 points by more than chance explains: 1 % over all rows of a section, by the spread over
-seeds.
+level minus 2 points by more than chance explains: 1 % over all rows of a section, by the spread
+over seeds.
 
 usage: python benchmarks/repro_coefficients.py [simulated adult] [--seeds 200]
        [--out benchmarks/results/coefficients.json]

@@ -35,6 +35,7 @@ from dpsubspace._tables.kinds import Categories, PrivateRange, Range
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
+from dpsubspace._workflow.coefficient_display import CoefficientDisplay
 from dpsubspace._workflow.evaluation import (
     PrivacyUtilityDisplay,
     PrivateCalibrationDisplay,
@@ -66,6 +67,7 @@ __all__ = [
     "BudgetDisplay",
     "Categories",
     "ClusterError",
+    "CoefficientDisplay",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",

@@ -64,6 +64,9 @@ SUBJECTS = {
             "private_mean",
             "private_quantile",
             "private_covariance",
+            "private_coefficients",
+            "PrivateCoefficients",
+            "CoefficientDisplay",
         ],
     ),
     "budget": (

@@ -344,8 +344,7 @@ def private_coefficients(
     model has to be true for the intervals. Intervals are of the kind of a sandwich covariance (of
     Huber and White), clustered by person with `groups`, where a person's rows count as one.
     Residuals of a linear regression are cut at a size that noisy counts choose, so that what is
-    cut is small beside the noise. Where there are residuals of more than the whole range of the
-    target, or many large ones on one side only, coefficients are those of Huber's regression.
+    cut is small beside the noise, and intervals are longer by what the counts say of it.
 
     A value that is none of the categories counts as the reference, and a missing number, where the
     schema declares them, as the middle of its range with an indicator of its own.
@@ -365,10 +364,10 @@ def private_coefficients(
 
     Intervals have all values that a test does not reject (Fieller, 1954; Anderson, Rubin, 1949),
     with noise in the moments as in regressions with weak instruments (Kleibergen, 2002).
-    Other coefficients are taken to have a normal prior with a wide scale, half of the range of the
-    target for the half of a range, or twice as much in log-odds, which counts only where noise hides
-    them. For ``epsilon=float("inf")`` estimates are those of least squares or maximum
-    likelihood, with intervals by the sandwich covariance.
+    How far the other coefficients are from where they were last estimated has a normal prior with
+    a wide scale: half of the range of the target for half of the range of a column, and 2 in
+    log-odds. It counts only where noise hides them. For ``epsilon=float("inf")`` estimates are
+    those of least squares or maximum likelihood, with intervals by the sandwich covariance.
 
     References
     ----------
@@ -517,8 +516,8 @@ class _Coding:
             raise ValueError("`schema` has the target alone: name a column that explains it.")
         if estimated := list(schema.private_ranges):
             raise ValueError(
-                f"the ranges of {estimated} are private, and a coefficient needs a public one: write"
-                " Range(low, high) from public knowledge."
+                f"the ranges of {estimated} are private, and a coefficient needs a public one:"
+                " write Range(low, high) from public knowledge."
             )
         natural = "logistic" if target in schema.categories else "linear"
         family = natural if family == "auto" else family

@@ -5,12 +5,17 @@ Nothing here sees a private number: all is made of what was released, at no cost
 Design note. With released g and H, of which the noise is known, the usual interval of weights
 ``b = a + H^{-1} g`` takes ``H^{-1}`` as if it were exact. Where noise in H is not small beside its
 smallest eigenvalue, that interval is far too short: it covered 86 % instead of 95 % with 10
-columns, 10,000 rows and epsilon 0.3. The way out is that of weak instruments in econometrics. For any b,
-``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise of H is
-multiplied by a known vector. So a value b is tested by whether that is too far from 0 along the
-direction in which b moves it, and the interval has what the test does not reject (Fieller, 1954;
-Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has in common with
-the noise of the test (Kleibergen, 2002), without which that would be biased.
+columns, 10,000 rows and epsilon 0.3. The way out is that of weak instruments in econometrics.
+For any b, ``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise
+of H is multiplied by a known vector. So a value b is tested by whether that is too far from 0
+along the direction in which b moves it, and the interval has what the test does not reject (Fieller,
+1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has in common
+with the noise of the test (Kleibergen, 2002), without which that would be biased.
+
+Beside one weight all others are unknown. How far they are from a has a normal prior of a public
+scale, without which one column that nothing is known of would leave all others unknown too. A scale
+that was estimated from how far weights had moved gave intervals that were up to seven times as
+short, and that covered as little as 63 % where columns go together.
 """
 
 from __future__ import annotations
@@ -193,8 +198,8 @@ class _Test:
         """Statistics of one degree of freedom, and of as many as there are equations.
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
-        ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is independent of m. Other
-        weights solve ``D^T u = d / scale^2``, by rounds, and the statistic is the square of
+        ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
+        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the statistic is the square of
         ``D_1^T u``, freed of what the others may move, over its variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
