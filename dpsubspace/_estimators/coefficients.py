@@ -70,6 +70,8 @@ class PrivateCoefficients:
         Name of the target, for "logistic" with its value that odds are about.
     privacy_ : PrivacyGuarantee
         What the call cost.
+    released : object
+        What was released, of which :meth:`at_level` makes other intervals.
 
     See Also
     --------
@@ -99,8 +101,7 @@ class PrivateCoefficients:
     family: str
     target: str
     privacy_: PrivacyGuarantee
-    _terms: tuple[_Term, ...]
-    _equations: Equations
+    released: Any
 
     @property
     def odds_ratio(self) -> np.ndarray:
@@ -137,7 +138,7 @@ class PrivateCoefficients:
         """
         check_real("level", level, low=0, high=1)
         check_bool("simultaneous", simultaneous)
-        return replace(self, **_intervals(self._equations, self._terms, level, simultaneous))
+        return replace(self, **_intervals(*self.released, level=level, simultaneous=simultaneous))
 
     def to_frame(self) -> Any:
         """Return the coefficients as a pandas data frame.
@@ -419,8 +420,7 @@ def private_coefficients(
         family=coding.family,
         target=coding.target_name,
         privacy_=call.guarantee,
-        _terms=terms,
-        _equations=equations,
+        released=(equations, terms),
     )
     _warn_of_no_ends(found)
     return found
@@ -492,7 +492,7 @@ def _as_table(
         f"x{i}": Range(*ends) for i, ends in enumerate(zip(low, high, strict=True))
     }
     if target_bounds is None:
-        columns["y"] = Categories([0, 1])
+        columns["y"] = Categories((0, 1))
     else:
         check_bounds("target_bounds", target_bounds, 1)
         ends = [float(np.ravel(np.asarray(end, dtype=float))[0]) for end in target_bounds]
@@ -570,7 +570,7 @@ class _Coding:
             at = self.schema.numbers.index(self.target)
             targets = self._scaled(self.target, table.numbers[:, at])
         else:
-            kind = self.schema[self.target]
+            kind: Any = self.schema[self.target]
             at = self.schema.categories.index(self.target)
             event = kind.values.index(self._others(self.target)[0])
             targets = (table.codes[:, at] == event).astype(np.float64)

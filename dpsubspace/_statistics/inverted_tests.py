@@ -8,9 +8,9 @@ smallest eigenvalue, that interval is far too short: it covered 86 % instead of 
 columns, 10,000 rows and epsilon 0.3. The way out is that of weak instruments in econometrics.
 For any b, ``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise
 of H is multiplied by a known vector. So a value b is tested by whether that is too far from 0
-along the direction in which b moves it, and the interval has what the test does not reject (Fieller,
-1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has in common
-with the noise of the test (Kleibergen, 2002), without which that would be biased.
+along the direction in which b moves it, and the interval has what the test does not reject
+(Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has
+in common with the noise of the test (Kleibergen, 2002), without which that would be biased.
 
 Beside one weight all others are unknown. How far they are from a has a normal prior of a public
 scale, without which one column that nothing is known of would leave all others unknown too. A scale
@@ -199,8 +199,9 @@ class _Test:
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
         ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
-        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the statistic is the square of
-        ``D_1^T u``, freed of what the others may move, over its variance.
+        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the
+        statistic is the square of ``D_1^T u``, freed of what the others may move, over its
+        variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
         g, h, prior = own.score, own.slope, np.eye(p - 1) / own.scale**2

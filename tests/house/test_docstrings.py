@@ -71,6 +71,8 @@ DIFFERENT = {
     "groups": "persons, or parts of the parameters of a module",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
+    "schema": "of a table to encode, or of one with the target",
+    "target": "its range in a table to encode, or which column it is",
     "batch_size": "of a step, or of what goes through a public map",
 }
 
