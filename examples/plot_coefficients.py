@@ -4,6 +4,9 @@ Odds ratios with intervals for a paper
 
 A logistic regression of a table, as a paper reports it: an odds ratio for each column, with an
 interval that counts both the noise that protects the rows and chance in who they are.
+
+The first fit is private. The comparison takes a shortcut: it shows the exact fit beside it, and the
+noise has a seed.
 """
 
 import matplotlib.pyplot as plt
