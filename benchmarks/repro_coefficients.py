@@ -98,17 +98,16 @@ def cells(draw, schema, truth, names, args):
             yield row
 
 
-def judged(rows):
-    """Rows with whether any is below the level minus 2 points, of all of them together."""
-    rows = list(rows)
-    least = norm.ppf(0.01 / (len(LEVELS) * max(1, len(rows))))
+def judged(rows, n_rows):
+    """Rows with whether each is below the level minus 2 points, of so many together."""
+    least = norm.ppf(0.01 / (len(LEVELS) * n_rows))
     for row in rows:
         failed = min(row.pop(f"z {level:g}") for level in LEVELS) < least
         yield row | {"failed": bool(failed)}
 
 
 def simulated(args):
-    found = []
+    n_rows = math.prod(map(len, (args.family, args.kind, args.n, args.epsilon)))
     for family in args.family:
         for kind in args.kind:
             rng = np.random.default_rng(99)
@@ -120,8 +119,7 @@ def simulated(args):
                 return pd.DataFrame(simulated_frame(kind, family, n, rng)[0])
 
             names = {"family": family, "population": kind}
-            found += list(cells(draw, schema, truth, names, args))
-    yield from judged(found)
+            yield from judged(cells(draw, schema, truth, names, args), n_rows)
 
 
 def adult_frame():
@@ -153,7 +151,7 @@ HOURS = Range(1, 99)
 
 
 def real(args):
-    whole, found = adult_frame(), []
+    whole, n_rows = adult_frame(), math.prod(map(len, (args.family, args.n, args.epsilon)))
     for family in args.family:
         schema = EXPLAINED | {"hours-per-week": HOURS}
         y = "hours-per-week"
@@ -166,8 +164,8 @@ def real(args):
         def draw(n, rng, frame=frame):
             return frame.iloc[rng.integers(0, len(frame), size=n)]
 
-        found += list(cells(draw, schema, truth, {"family": family, "population": "adult"}, args))
-    yield from judged(found)
+        names = {"family": family, "population": "adult"}
+        yield from judged(cells(draw, schema, truth, names, args), n_rows)
 
 
 if __name__ == "__main__":
