@@ -292,7 +292,9 @@ def cut_of_residuals(
     highs = _EDGES
     middles = (np.append(0.0, highs[:-1]) + highs) / 2
     beyond = np.maximum(middles[None, :] - highs[:, None], 0.0)
-    bias = np.maximum(beyond @ counts, 0.0)
+    # Less a deviation of its noise, which would pass for large residuals where there are none.
+    noisy = releases.noise_of("residuals", total) * np.linalg.norm(beyond, axis=1)
+    bias = np.maximum(beyond @ counts - noisy, 0.0)
     part = releases.budget.parts["last score"].share + releases.budget.parts["second score"].share
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
     noise = releases.noise_of("last score", unit)
