@@ -6,6 +6,7 @@ from typing import Any
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._estimators.calibrated import DPCalibratedClassifier
 from dpsubspace._estimators.choice import PublicChoice, select_public
+from dpsubspace._estimators.coefficients import PrivateCoefficients, private_coefficients
 from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
 from dpsubspace._estimators.diagnostics import (
     ProjectionError,
@@ -43,6 +44,7 @@ from dpsubspace._tables.kinds import Categories, PrivateRange, Range
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 from dpsubspace._workflow.budget_display import BudgetDisplay
+from dpsubspace._workflow.coefficient_display import CoefficientDisplay
 from dpsubspace._workflow.counts_display import PrivateCountsDisplay
 from dpsubspace._workflow.evaluation import (
     PrivacyUtilityDisplay,
@@ -76,6 +78,7 @@ __all__ = [
     "BudgetDisplay",
     "Categories",
     "ClusterError",
+    "CoefficientDisplay",
     "DPCalibratedClassifier",
     "DPConformalClassifier",
     "DPConformalRegressor",
@@ -102,6 +105,7 @@ __all__ = [
     "PrivacyUtilityDisplay",
     "PrivacyWarning",
     "PrivateCalibrationDisplay",
+    "PrivateCoefficients",
     "PrivateCounts",
     "PrivateCountsDisplay",
     "PrivateRange",
@@ -133,6 +137,7 @@ __all__ = [
     "privacy_cost",
     "privacy_event",
     "privacy_report",
+    "private_coefficients",
     "private_counts",
     "private_covariance",
     "private_mean",

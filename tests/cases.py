@@ -323,6 +323,30 @@ COUNTED = {
 # At such a level Gaussian noise has shorter intervals, and is taken.
 OFTEN = {"delta": 0.01, "level": 1 - 1e-7, "epsilon": 0.5}
 
+
+def coefficients(X, target, random_state, *, groups=None, aims="numbers", **options):
+    """Coefficients of a table with numbers, gaps and a category, made of the rows."""
+    X = np.asarray(X, dtype=np.float64)
+    frame = np.empty((len(X), 4), dtype=object)
+    frame[:, 0] = X[:, 0]
+    frame[:, 1] = np.where(X[:, -1] % 2 > 1, np.nan, X[:, 1])
+    frame[:, 2] = np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "c"))
+    schema = {
+        "number": dpsubspace.Range(-3, 3),
+        "gaps": dpsubspace.Range(-2, 4, missing=True),
+        "category": ["a", "b"],
+        "y": (-3, 9),
+    }
+    frame[:, 3] = np.clip(X[:, 0], -50, 50) + np.clip(X[:, 2], -50, 50)
+    if aims == "classes":
+        schema["y"] = ["no", "yes"]
+        frame[:, 3] = np.where(X[:, 0] > X[:, 2], "yes", "no")
+    budget = {"epsilon": target.epsilon, "delta": target.delta}
+    budget["neighboring_relation"] = target.neighboring_relation
+    options = {"random_state": random_state, "groups": groups, **budget, **options}
+    return dpsubspace.private_coefficients(frame, schema, "y", **options)
+
+
 TABLES = {
     "plain": {"free": True},
     "estimated": {},
@@ -723,6 +747,15 @@ CASES += [
     Case("private_score", scored, SCORED, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
 ]
 CASES += [
+    Case(
+        "private_coefficients",
+        coefficients,
+        {"plain": {}, "odds": {"aims": "classes"}},
+        {"epsilon": 20.0},
+        n=60,
+        sparse=False,
+        rarely=True,  # the size at which residuals are cut
+    ),
     Case("TabularPipeline", tabular, TABLES, {"epsilon": 30.0}, n=60, sparse=False),
     Case("TableEncoder", tabular, {"plain": {"alone": True}}, {"epsilon": 20.0}, sparse=False),
 ]

@@ -70,6 +70,9 @@ SUBJECTS = {
             "private_covariance",
             "private_spread",
             "Spread",
+            "private_coefficients",
+            "PrivateCoefficients",
+            "CoefficientDisplay",
         ],
     ),
     "counts": (

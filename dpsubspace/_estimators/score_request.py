@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._checks import shown
+from dpsubspace._estimators.coefficients import PrivateCoefficients
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.table_counts import PrivateCounts
 from dpsubspace._estimators.table_summary import PrivateSummary
@@ -175,7 +176,8 @@ class PrivateScores(dict[str, PrivateScore]):
 
 def guarantee_in(released: Any) -> Any:
     """Guarantee of what a private function returned; None of anything else."""
-    if isinstance(released, (PrivateScore, PrivateScores, PrivateCounts, PrivateSummary)):
+    tables = (PrivateCoefficients, PrivateCounts, PrivateSummary)
+    if isinstance(released, (PrivateScore, PrivateScores, *tables)):
         return released.privacy_
     return released.privacy if isinstance(released, Released) else None
 

@@ -92,17 +92,13 @@ class Regression:
     # What is expected of the entries from the first on; nothing where there are none. A constant
     # entry belongs to the first of them.
     levels: tuple[Level, ...] = ()
-<<<<<<< HEAD
     # Of the scores, in the same units. Solvers by moments know the squared error alone.
     loss: Loss = field(default_factory=Squared)
-    n_beside: int = (
-        0  # How many of the last columns of the targets are what the loss adds scores to
-    )
-=======
+    # How many of the last columns of the targets are what the loss adds scores to.
+    n_beside: int = 0
     # (p,): number of the column of a table, or of the pair of columns, that each entry is of, and
     # -1 for a constant; None where entries are not of columns of a table.
     groups: np.ndarray | None = None
->>>>>>> hA
 
     @property
     def n_targets(self) -> int:

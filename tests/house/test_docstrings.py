@@ -74,7 +74,8 @@ DIFFERENT = {
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
     "by": "groups of scores, or a column of a table",
-    "schema": "of an encoder, or of a table that is described",
+    "schema": "of a table to encode, of one with the target, or of one that is described",
+    "target": "its range in a table to encode, or which column it is",
     "batch_size": "of a step, or of what goes through a public map",
 }
 

@@ -1,0 +1,370 @@
+"""Releases for coefficients with intervals: scores of regressions, and their moments.
+
+A coefficient with a valid interval needs more than a good estimate: the noise in it must be known.
+Weights of the other solvers are shrunk where noise is large, so that nobody can say how far they
+are from the truth. Here everything is released at weights that are public by then, and what is
+released is linear in noise. With a row z of bounded entries, a target y and weights a, the *score*
+is the mean of ``z (y - m(z a))``, for m the identity or the logistic function. It is 0 in
+expectation at the weights b that fit best, and about ``H (b - a)`` elsewhere, where H is the mean
+of ``m' z z^T``. Noise in H is multiplied by how far a is from b. Hence a few scores, each at
+weights that the ones before have made better, and a budget that grows towards the last.
+:mod:`dpsubspace._statistics.inverted_tests` makes intervals of what is released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+
+from dpsubspace._accounting.budget import Part
+from dpsubspace._array import EPS, Total, slices, to_numpy
+from dpsubspace._release.mechanisms import BoundedSum, gram_sum, vector_sum
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.counts import record_sums
+from dpsubspace._statistics.inverted_tests import Equations
+from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
+
+# Where the numbers come from: chosen by hand on the simulated tables of
+# benchmarks/repro_coefficients.py. No script varies them.
+PARTS = {
+    "linear": {
+        "moment": Part(0.25),
+        "first score": Part(0.10),
+        "residuals": Part(0.03),
+        "second score": Part(0.22),
+        "last score": Part(0.40),
+    },
+    "logistic": {
+        "moment": Part(0.12),
+        "first score": Part(0.10),
+        "second score": Part(0.22),
+        "curvature": Part(0.16),
+        "last score": Part(0.40),
+    },
+}
+
+# Shares of the last release that the second moment and the square of residuals have.
+_OF_MOMENT, _OF_SQUARES = 0.12, 0.05
+
+# Cells of the sizes of residuals, in halves of the range of the target.
+_EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
+
+# Rows whose products are added up at once.
+_TOGETHER = 4096
+
+# Share of a squared term of the expansion of a logistic score that the noise is widened by: the
+# second derivative of the logistic function is at most 0.097, half of it counts, and it has both
+# signs.
+_CURVED = 0.03
+
+
+# Times that bias by what is cut from residuals counts for more than noise does.
+_BIASED = 2.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """Rows and targets of a regression on public scales."""
+
+    rows: np.ndarray  # (n_rows, p): entries from -1 to 1. Private.
+    # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
+    targets: np.ndarray
+    # Public bound on the squared norm of a row: 1 for the constant, and 1 for each column.
+    size: int
+    family: str  # "linear" or "logistic"
+    records: Records
+
+    @property
+    def n(self) -> int:
+        return self.records.n
+
+    def residuals(self, weights: np.ndarray) -> np.ndarray:
+        scores = self.rows @ weights
+        return self.targets - (scores if self.family == "linear" else expit(scores))
+
+    def curvature(self, weights: np.ndarray) -> np.ndarray:
+        """Derivatives of predictions by scores, at most 1 or 1/4."""
+        predicted = expit(self.rows @ weights)
+        return predicted * (1 - predicted)
+
+    def by_record(self, values: np.ndarray) -> np.ndarray:
+        """Sums of the rows of each record by their parts, (n, p)."""
+        weights, index = self.records.weights_numpy, self.records.index
+        values = values if weights is None else values * weights[:, None]
+        if index is None:
+            return values
+        sums = [np.bincount(index, column, minlength=self.n) for column in values.T]
+        return np.stack(sums, axis=1)
+
+
+# Sums that one record moves little --------------------------------------------------------------
+
+
+def score_sum_of(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum of ``z e`` over records, for residuals e of at most `most`.
+
+    Proof of the bound: no entry of z is above 1 in size, and the squares of all add up to at most
+    `design.size` (a category has one indicator that is 1, or none; a number that is missing is 0
+    beside its indicator). So ``|z e| <= most sqrt(size)``, and rounding makes no product larger
+    than `most` times 1 in any entry. Several rows of a record have the bound of one, by the lemma
+    of :mod:`dpsubspace._rows.records`.
+    """
+    total, slack = record_sums(design.rows * residuals[:, None], design.records)
+    return vector_sum(total, most * math.sqrt(design.size), slack)
+
+
+def moment_sum(rows: np.ndarray, norm_bound: float, records: Records) -> BoundedSum:
+    """Sum of ``z z^T`` over records, whose rows are no longer than `norm_bound`.
+
+    Proof of the bounds: that of :func:`~dpsubspace._release.mechanisms.gram_sum`, which holds for
+    several rows of a record by the lemma of :mod:`dpsubspace._rows.records`.
+    """
+    total, weights = Total(), records.weights_numpy
+    for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
+        block = rows[some]
+        if weights is not None:
+            # A row times the root of its part of the record brings that part of its product.
+            block = block * np.sqrt(weights[some])[:, None]
+        total.add(block.T @ block)
+    slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
+    return gram_sum(total.value, norm_bound, slack)
+
+
+def square_sum(residuals: np.ndarray, most: float, records: Records) -> BoundedSum:
+    """Sum of the squares of residuals of at most `most`: a record brings one in [0, most^2]."""
+    total, slack = record_sums((residuals**2)[:, None], records)
+    bound = most**2 * (1 + slack)
+    return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum over records of the outer product of what each brings to a score, packed.
+
+    Proof of the bounds: a record brings a vector q that is no longer than ``most sqrt(size)``
+    (:func:`score_sum_of`), and it is cut to that length, since adding up several rows rounds. So
+    those of :func:`~dpsubspace._release.mechanisms.gram_sum` hold. Persons count as a whole: what
+    their rows have in common is in q, as in a covariance that is clustered by person.
+    """
+    bound = most * math.sqrt(design.size)
+    found = design.by_record(design.rows * residuals[:, None])
+    if design.records.grouped:
+        length = np.sqrt((found**2).sum(axis=1, keepdims=True))
+        found = found * (bound * (1 - 1e-14) / np.maximum(length, bound))
+    total = moment_sum(found, bound, Records.of_rows(len(found)))
+    return replace(total, value=packed(total.value))
+
+
+def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
+    """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
+    roots = np.sqrt(design.curvature(weights))
+    return moment_sum(design.rows * roots[:, None], math.sqrt(design.size) / 2, design.records)
+
+
+def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
+    """How many residuals have a size in each cell, those of several rows by their parts.
+
+    Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
+    negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
+    apart. Parts of records are multiples of 2^-24, of which sums are exact.
+    """
+    cell = np.searchsorted(_EDGES[:-1], np.abs(residuals), side="left")
+    counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))
+    return BoundedSum(counts.astype(np.float64), 1.0, math.sqrt(2))
+
+
+# Releases ---------------------------------------------------------------------------------------
+
+
+def released_equations(design: Design, releases: Releases) -> Equations:
+    """Release what tells where the best weights are, and how far noise and chance have moved it.
+
+    Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
+    those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
+    residual is a function of its record alone. The first is at weights of 0, where it is at most 1
+    (a half for "logistic"). In a linear regression, counts of residuals by their size then tell
+    where to cut them (:func:`size_counts`). Residuals of a logistic regression are at most 1 by
+    themselves. With the last score come, as one Gaussian mechanism (:meth:`Releases.jointly`), the
+    second moment of the ``z e`` of records (:func:`moment_of_scores`), and for "linear" the sum of
+    squares of residuals (:func:`square_sum`). The curvature is the second moment of rows times the
+    root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
+    postprocessing.
+    """
+    if not releases.budget.private:
+        return exact_equations(design)
+    linear, d, n = design.family == "linear", design.size, design.n
+    root, p = math.sqrt(d), design.rows.shape[1]
+
+    total = moment_sum(design.rows, root, design.records)
+    moment, deviation = noisy_moment(total, n, releases, "moment")
+    factor = 1.0 if linear else 0.25
+    known = _Slope(moment * factor, (deviation * factor) ** 2 / 2)
+
+    def score(name: str, weights: np.ndarray, most: float) -> tuple[np.ndarray, float]:
+        residuals = np.clip(design.residuals(weights), -most, most)
+        total = score_sum_of(design, residuals, most)
+        noise = releases.noise_of(name, total) / n
+        return to_numpy(releases.gaussian(name, total)) / n, noise**2
+
+    largest = 1.0 if linear else 0.5
+    first, variance = score("first score", np.zeros(p), largest)
+    weights = known.solved(first, variance + largest**2 / (30 * n))[0]
+    most, bias = cut_of_residuals(design, weights, releases) if linear else (1.0, 0.0)
+    second, second_variance = score("second score", weights, most)
+    sampling = most**2 / (60 * n)
+    last_weights = weights + known.solved(second, second_variance + sampling)[0]
+    if not linear:
+        total = curvature_sum(design, last_weights)
+        moment, deviation = noisy_moment(total, n, releases, "curvature")
+        known = _Slope(moment, deviation**2 / 2)
+    last = _last_release(design, last_weights, most, releases)
+    # Both scores tell of the weights that fit best: about the average of where they were taken,
+    # by the inverses of their variances.
+    share = last.variance / (last.variance + second_variance)
+    variance = share * second_variance
+    about = share * weights + (1 - share) * last_weights
+    value = share * second + (1 - share) * last.score
+    length = known.solved(value, variance + sampling)[1]
+    curved = 0.0
+    if not linear:
+        spread = 4 * max(0.0, float(np.diag(known.matrix).mean()))
+        curved = (_CURVED * length * spread) ** 2
+    return Equations(
+        about=about,
+        score=value,
+        slope=known.matrix,
+        score_noise=variance + curved + bias**2,
+        slope_noise=known.noise,
+        length=length,
+        residual=last.square,
+        moment=last.moment,
+        moment_noise=last.moment_noise,
+        n=n,
+        scale=1.0 if linear else 2.0,
+    )
+
+
+@dataclass(frozen=True)
+class _Last:
+    score: np.ndarray
+    variance: float
+    moment: np.ndarray
+    moment_noise: float
+    square: float
+
+
+def _last_release(design: Design, weights: np.ndarray, most: float, releases: Releases) -> _Last:
+    """Score, second moment of scores, and mean square of residuals, which a bound is put on."""
+    linear, n = design.family == "linear", design.n
+    residuals = np.clip(design.residuals(weights), -most, most)
+    score = score_sum_of(design, residuals, most)
+    totals = [score, moment_of_scores(design, residuals, most)]
+    shares = [1 - _OF_MOMENT - _OF_SQUARES * linear, _OF_MOMENT]
+    if linear:
+        totals.append(square_sum(residuals, most, design.records))
+        shares.append(_OF_SQUARES)
+    found = releases.jointly("last score", totals, shares)
+    noises = [
+        releases.noise_of("last score", total, share) / n
+        for total, share in zip(totals, shares, strict=True)
+    ]
+    # Variance that is taken to be too small makes intervals too narrow.
+    square = max(0.0, float(found[2][0]) / n) + noises[2] if linear else 1.0
+    return _Last(
+        to_numpy(found[0]) / n, noises[0] ** 2, symmetric(to_numpy(found[1])) / n, noises[1], square
+    )
+
+
+def cut_of_residuals(
+    design: Design, weights: np.ndarray, releases: Releases
+) -> tuple[float, float]:
+    """Release the size at which residuals are cut: noise and bias are least there, about.
+
+    The noise of a score grows with that size. What is cut from residuals beyond biases the score
+    by no more than it adds up to. Where noise hides the counts of large residuals, what they bring
+    is small beside the noise that it saves.
+    """
+    total = size_counts(design, design.residuals(weights))
+    counts = to_numpy(releases.gaussian("residuals", total))
+    highs = _EDGES
+    middles = (np.append(0.0, highs[:-1]) + highs) / 2
+    beyond = np.maximum(middles[None, :] - highs[:, None], 0.0)
+    # Less a deviation of its noise, which would pass for large residuals where there are none.
+    noisy = releases.noise_of("residuals", total) * np.linalg.norm(beyond, axis=1)
+    bias = np.maximum(beyond @ counts - noisy, 0.0)
+    part = releases.budget.parts["last score"].share + releases.budget.parts["second score"].share
+    unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
+    noise = releases.noise_of("last score", unit)
+    noise *= math.sqrt(releases.budget.parts["last score"].share / part)
+    best = int(np.argmin((noise * highs) ** 2 + (_BIASED * bias) ** 2))
+    return float(highs[best]), float(bias[best]) / design.n
+
+
+# Postprocessing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """A released mean of ``m' z z^T``, and half of the variance of the noise of its diagonal."""
+
+    matrix: np.ndarray
+    noise: float
+
+    def solved(self, score: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
+        """Move of weights to where a score is 0, shrunk by what is noise, and its mean square.
+
+        In the basis of the eigenvectors the score is ``a b``, for the eigenvalue a and the move b,
+        with noise of the `variance` and that of the matrix times moves. Moves of a normal prior of
+        each variance in a grid are averaged by how likely the score is. The second result is what
+        the squared length of the move is on average, and tells how much the noise of the matrix
+        counts.
+        """
+        values, vectors = np.linalg.eigh(self.matrix)
+        values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
+        prior = np.exp(np.linspace(-12, 3, 46))[:, None]
+        noise = np.maximum(variance + self.noise * prior * (p + 1), 1e-300)
+        total = prior * values**2 + noise
+        log = -0.5 * (np.log(total) + seen**2 / total).sum(axis=1)
+        chances = np.exp(log - log.max())
+        chances /= chances.sum()
+        moves = prior * values / total * seen
+        square = (moves**2 + prior * noise / total).sum(axis=1)
+        return vectors @ (chances @ moves), float(chances @ square)
+
+
+# Without privacy --------------------------------------------------------------------------------
+
+# Newton steps at most, the last of them, and weights at which classes are taken to be separate.
+_STEPS, _CLOSE, _DIVERGED = 100, 1e-12, 100.0
+
+
+def exact_equations(design: Design) -> Equations:
+    """The same at the weights that fit best, of all rows and without noise: not private."""
+    p, n = design.rows.shape[1], design.n
+    weights = np.zeros(p)
+    for _ in range(1 if design.family == "linear" else _STEPS):
+        score = design.by_record(design.rows * design.residuals(weights)[:, None]).sum(axis=0)
+        slope = _exact_slope(design, weights)
+        move = np.linalg.lstsq(slope, score, rcond=None)[0]
+        weights = weights + move
+        if np.abs(move).max() < _CLOSE or np.abs(weights).max() > _DIVERGED:
+            break
+    found = design.by_record(design.rows * design.residuals(weights)[:, None])
+    return Equations(
+        about=weights,
+        score=np.zeros(p),
+        slope=_exact_slope(design, weights) / n,
+        moment=found.T @ found / max(1, n - p),
+        n=n,
+    )
+
+
+def _exact_slope(design: Design, weights: np.ndarray) -> np.ndarray:
+    own = np.ones(len(design.rows))
+    own = own if design.family == "linear" else design.curvature(weights)
+    parts = design.records.weights_numpy
+    own = own if parts is None else own * parts
+    return (design.rows * own[:, None]).T @ design.rows

@@ -1,0 +1,234 @@
+"""Intervals of coefficients, by tests that hold also where noise hides most of them.
+
+Nothing here sees a private number: all is made of what was released, at no cost.
+
+Design note. With released g and H, of which the noise is known, the usual interval of weights
+``b = a + H^{-1} g`` takes ``H^{-1}`` as if it were exact. Where noise in H is not small beside its
+smallest eigenvalue, that interval is far too short: it covered 86 % instead of 95 % with 10
+columns, 10,000 rows and epsilon 0.3. The way out is that of weak instruments in econometrics.
+For any b, ``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise
+of H is multiplied by a known vector. So a value b is tested by whether that is too far from 0
+along the direction in which b moves it, and the interval has what the test does not reject
+(Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has
+in common with the noise of the test (Kleibergen, 2002), without which that would be biased.
+
+Beside one weight all others are unknown. How far they are from a has a normal prior of a public
+scale, without which one column that nothing is known of would leave all others unknown too. A scale
+that was estimated from how far weights had moved gave intervals that were up to seven times as
+short, and that covered as little as 63 % where columns go together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2, norm
+
+# Places at which values are tested, on either side of the estimate and in units of its deviation.
+# What is not rejected at the last of them has no end.
+_PLACES = np.geomspace(0.3, 300.0, 26)
+
+# Rounds in which other weights are found beside one that is fixed, and points of a closer look.
+_ROUNDS, _CLOSER = 8, 12
+
+# Chance with which a value is rejected because nothing near it fits.
+_MISFIT = 0.001
+
+# Deviation of the variance of scores about that of a model that is right, as a share of it, before
+# anything is released; and the least share.
+_APART, _LEAST = 0.5, 0.3
+
+
+# Square of a slope over the variance of its noise below which a coefficient is not identified.
+_WEAK = 10.0
+
+
+@dataclass(frozen=True)
+class Equations:
+    """Released: ``score - slope (b - about)`` is 0 but for noise and chance, at the best b."""
+
+    about: np.ndarray  # (p,): weights
+    score: np.ndarray  # (p,): g
+    slope: np.ndarray  # (p, p): H, symmetric
+    # (p, p): second moment of what each record brings to the score.
+    moment: np.ndarray
+    n: int  # Number of records
+    score_noise: float = 0.0  # Variance of the noise of each entry of g
+    slope_noise: float = 0.0  # Half of the variance of the noise of the diagonal of H
+    moment_noise: float = 0.0  # Standard deviation of the noise of the diagonal of the moment
+    length: float = 0.0  # About the square of the length of ``b - about``
+    residual: float = 1.0  # Times H, what the moment is if the model is right
+    # Standard deviation that other weights are taken to have about `about`, before anything is
+    # released: far more than they have, so that it only counts where they are not identified.
+    scale: float = 1.0
+
+    @property
+    def exact(self) -> bool:
+        return self.score_noise == 0
+
+    def along(self, direction: np.ndarray) -> Equations:
+        """The same in a basis of which the first vector is that of `direction` (p,).
+
+        Noise in g and H looks the same in every basis.
+        """
+        first = direction / np.linalg.norm(direction)
+        basis = np.linalg.qr(np.column_stack([first, np.eye(len(first))]))[0]
+        basis = basis * np.where(basis[:, :1].T @ first[:, None] < 0, -1.0, 1.0)[0]
+        return Equations(
+            basis.T @ self.about,
+            basis.T @ self.score,
+            basis.T @ self.slope @ basis,
+            basis.T @ self.moment @ basis,
+            self.n,
+            self.score_noise,
+            self.slope_noise,
+            self.moment_noise,
+            self.length,
+            self.residual,
+            self.scale,
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    value: float
+    low: float
+    high: float
+
+
+def interval_along(equations: Equations, direction: np.ndarray, level: float) -> Interval:
+    """Estimate of ``direction @ b`` and an interval that covers it with the chance `level`."""
+    length = float(np.linalg.norm(direction))
+    turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
+    found = _exact(turned, z) if equations.exact else _inverted(turned, z)
+    return Interval(*(length * x for x in (found.value, found.low, found.high)))
+
+
+def _exact(own: Equations, z: float) -> Interval:
+    """That of the sandwich covariance, where nothing is noisy."""
+    inverse = np.linalg.pinv(own.slope, rcond=1e-11, hermitian=True)
+    if abs((inverse @ own.slope)[0, 0] - 1) > 1e-6:  # columns that are sums of others
+        return Interval(float(own.about[0]), -math.inf, math.inf)
+    deviation = math.sqrt(float(inverse[0] @ own.moment @ inverse[0]) / own.n)
+    value = float(own.about[0] + inverse[0] @ own.score)
+    return Interval(value, value - z * deviation, value + z * deviation)
+
+
+def _inverted(own: Equations, z: float) -> Interval:
+    """Values of the first weight about the estimate that a test at the level of z accepts."""
+    p, h = len(own.score), own.slope
+    values, vectors = np.linalg.eigh(h)
+    positive = (vectors * np.maximum(values, math.sqrt(own.slope_noise))) @ vectors.T
+    sampling = own.residual * positive / own.n
+    base = sampling + own.score_noise * np.eye(p)
+    # Where nothing is tested yet: the direction in which the first weight alone moves the score.
+    others = h[:, 1:] @ h[:, 1:].T * own.scale**2
+    whole = base + own.slope_noise * own.length * np.eye(p) + others
+    way = np.linalg.solve(whole, h[:, 0])
+    way = way / np.linalg.norm(way)
+    more = (_heterogeneity(own, way, positive) - 1) * sampling
+    move = float(way @ h[:, 0])
+    estimate = float(way @ own.score) / move
+    unit = math.sqrt(max(float(way @ (whole + more) @ way), 1e-300)) / abs(move)
+    test = _Test(own, base + more)
+    places = estimate + unit * np.concatenate([-_PLACES[::-1], [0.0], _PLACES])
+    accepted = test.accepts(places, z)
+    if not accepted.any():
+        return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
+    # What is accepted may have several parts. Far from a coefficient that is identified, the test
+    # has no power; where it is not, any part may be the right one.
+    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
+    first = last = _nearest(accepted, len(_PLACES))
+    if strength < _WEAK:
+        first, last = (int(place) for place in np.flatnonzero(accepted)[[0, -1]])
+    ends = []
+    for side, start in ((-1, first), (1, last)):
+        rejected = np.flatnonzero(~accepted[start::side])
+        if not len(rejected):
+            return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
+        at = start + side * int(rejected[0])
+        ends.append(test.end(places[at - side], places[at], z))
+    value = min(max(estimate, ends[0]), ends[1])
+    low, value, high = (float(own.about[0]) + x for x in (ends[0], value, ends[1]))
+    return Interval(value, low, high)
+
+
+def _nearest(accepted: np.ndarray, middle: int) -> int:
+    return int(min(np.flatnonzero(accepted), key=lambda place: abs(place - middle)))
+
+
+def _heterogeneity(own: Equations, way: np.ndarray, positive: np.ndarray) -> float:
+    """Variance of scores along a direction over that of a model that is right.
+
+    The released ratio is shrunk to 1 by its noise, and a deviation of what is left to be known
+    is added: a ratio that is too small makes intervals too short.
+    """
+    right = own.residual * float(way @ positive @ way)
+    noise = (own.moment_noise / right) ** 2
+    share = _APART**2 / (_APART**2 + noise)
+    ratio = float(way @ own.moment @ way) / right
+    return max(_LEAST, 1 + share * (ratio - 1) + math.sqrt(share * noise))
+
+
+@dataclass(frozen=True)
+class _Test:
+    """Test of values of the first weight, the others being whatever fits best beside it."""
+
+    own: Equations
+    base: np.ndarray  # (p, p): covariance of the score at `about`
+
+    def accepts(self, values: np.ndarray, z: float) -> np.ndarray:
+        """Whether each value is not rejected: (k,)."""
+        statistic, misfit = self._statistics(values)
+        # What is not a number is not known to be wrong.
+        beyond = (statistic > z**2) | (misfit > chi2.ppf(1 - _MISFIT, len(self.base)))
+        return ~beyond
+
+    def end(self, inside: float, outside: float, z: float) -> float:
+        """Where accepted values end, between one that is and one that is not."""
+        for _ in range(3):
+            places = np.linspace(inside, outside, _CLOSER)
+            first = int(np.argmin(np.append(self.accepts(places[1:-1], z), False)))
+            inside, outside = places[first], places[first + 1]
+        return outside
+
+    def _statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Statistics of one degree of freedom, and of as many as there are equations.
+
+        With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
+        ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
+        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the
+        statistic is the square of ``D_1^T u``, freed of what the others may move, over its
+        variance.
+        """
+        own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
+        g, h, prior = own.score, own.slope, np.eye(p - 1) / own.scale**2
+        d, guess = np.zeros((k, p)), np.broadcast_to(h, (k, p, p))
+        d[:, 0] = values
+        inverse, u = np.empty((0, 0, 0)), np.empty((0, 0))
+        for turn in range(_ROUNDS):
+            square = values**2 + np.maximum((d[:, 1:] ** 2).sum(axis=1), own.length)
+            outer = d[:, :, None] * d[:, None, :]
+            inverse = np.linalg.inv(self.base + c * (square[:, None, None] * np.eye(p) + outer))
+            u = np.einsum("kij,kj->ki", inverse, g - d @ h.T)
+            cross = u[:, :, None] * d[:, None, :]
+            guess = h + c * (cross + np.swapaxes(cross, 1, 2))
+            weighted = np.swapaxes(inverse @ guess[:, :, 1:], 1, 2)
+            aims = np.einsum("kij,kj->ki", weighted, g - values[:, None] * h[:, 0])
+            found = np.linalg.solve(weighted @ h[:, 1:] + prior, aims[:, :, None])[:, :, 0]
+            step = 1.0 if turn < 2 else 0.5
+            d[:, 1:] += step * (found - d[:, 1:])
+        m = g - d @ h.T
+        first = np.einsum("kij,kj->ki", inverse, guess[:, :, 0])
+        others = guess[:, :, 1:]
+        within = np.swapaxes(others, 1, 2) @ inverse @ others + prior
+        shared = np.einsum("kij,ki->kj", others, first)
+        part = np.linalg.solve(within, shared[:, :, None])[:, :, 0]
+        of_others = np.einsum("kij,kj->ki", np.swapaxes(others, 1, 2) @ inverse, m)
+        of_others -= d[:, 1:] / own.scale**2
+        along = (first * m).sum(axis=1) - (part * of_others).sum(axis=1)
+        variance = (guess[:, :, 0] * first).sum(axis=1) - (part * shared).sum(axis=1)
+        misfit = (m * u).sum(axis=1) + (d[:, 1:] ** 2).sum(axis=1) / own.scale**2
+        return along**2 / np.maximum(variance, 1e-300), misfit

@@ -1,0 +1,201 @@
+"""Coefficients with intervals: units, coverage, persons, and what is refused."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+
+from dpsubspace import (
+    Categories,
+    CoefficientDisplay,
+    PrivacyLedger,
+    PrivacyWarning,
+    PrivateRange,
+    Range,
+    private_coefficients,
+)
+
+SCHEMA = {
+    "age": Range(20, 80, missing=True),
+    "ward": ["A", "B", "C"],
+    "stay": Range(0, 30),
+    "ill": ["no", "yes"],
+}
+
+
+def patients(n, seed=0):
+    rng = np.random.default_rng(seed)
+    age, ward = rng.uniform(20, 80, n), rng.choice(["A", "B", "C"], n, p=[0.5, 0.3, 0.2])
+    score = -3 + 0.05 * age + 1.0 * (ward == "B")
+    ill = np.where(rng.random(n) < 1 / (1 + np.exp(-score)), "yes", "no")
+    stay = 2 + 0.2 * age + 3.0 * (ward == "C") + rng.normal(size=n)
+    age[rng.random(n) < 0.1] = np.nan
+    return pd.DataFrame({"age": age, "ward": ward, "stay": stay, "ill": ill})
+
+
+def schema(*names):
+    return {name: SCHEMA[name] for name in names}
+
+
+def plain(frame, reference="A"):
+    """Design in the units of the table, without privacy."""
+    gaps, values = frame["age"].isna(), frame["age"].fillna(50)
+    others = [value for value in "ABC" if value != reference]
+    columns = [np.ones(len(frame)), values, gaps, *(frame["ward"] == value for value in others)]
+    return np.stack(columns, axis=1).astype(float)
+
+
+def sandwich(X, y, weights, persons=None):
+    """Deviations of least squares, clustered by person."""
+    scores, n = X * (y - X @ weights)[:, None], len(X)
+    if persons is not None:
+        scores = np.stack([np.bincount(persons, column) for column in scores.T], axis=1)
+        n = len(scores)
+    inverse = np.linalg.inv(X.T @ X)
+    return np.sqrt(np.diag(inverse @ scores.T @ scores @ inverse) * n / (n - X.shape[1]))
+
+
+def test_without_privacy_it_is_least_squares_in_the_units_of_the_table():
+    frame = patients(2000)
+    found = private_coefficients(
+        frame, schema("age", "ward", "stay"), "stay", epsilon=math.inf, random_state=0
+    )
+    assert found.terms == ("Intercept", "age", "age[missing]", "ward[B]", "ward[C]")
+    X, y = plain(frame), frame["stay"].to_numpy()
+    weights = np.linalg.lstsq(X, y, rcond=None)[0]
+    np.testing.assert_allclose(found.estimate, weights, rtol=1e-9, atol=1e-9)
+    half = (found.high - found.low) / 2
+    np.testing.assert_allclose(half, 1.959964 * sandwich(X, y, weights), rtol=1e-6)
+
+
+def test_without_privacy_scores_of_a_logistic_regression_are_zero():
+    frame = patients(2000)
+    found = private_coefficients(
+        frame, schema("age", "ward", "ill"), "ill", reference={"ward": "B"}, epsilon=math.inf
+    )
+    assert found.terms[-2:] == ("ward[A]", "ward[C]")
+    assert found.target == "ill = yes"
+    X = plain(frame, "B")
+    odds = 1 / (1 + np.exp(-X @ found.estimate))
+    np.testing.assert_allclose(X.T @ ((frame["ill"] == "yes") - odds) / len(X), 0, atol=1e-8)
+    np.testing.assert_allclose(found.odds_ratio, np.exp(found.estimate))
+
+
+def test_persons_count_once_and_their_rows_are_clustered():
+    frame = patients(1500)
+    persons = np.repeat(np.arange(500), 3)
+    found = private_coefficients(
+        frame, schema("age", "ward", "stay"), "stay", epsilon=math.inf, groups=persons
+    )
+    X, y = plain(frame), frame["stay"].to_numpy()
+    weights = np.linalg.lstsq(X, y, rcond=None)[0]
+    expected = 1.959964 * sandwich(X, y, weights, persons)
+    np.testing.assert_allclose((found.high - found.low) / 2, expected, rtol=1e-6)
+    assert found.privacy_.unit == "person" and found.privacy_.n_samples == 500
+
+
+FITS = 40
+
+
+@pytest.mark.parametrize(("target", "n"), [("stay", 400), ("ill", 8000)])
+@pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
+def test_intervals_cover(target, n):
+    truth = np.array([2.0, 0.2, 0.0, 3.0] if target == "stay" else [-3.0, 0.05, 1.0, 0.0])
+    covered, columns = np.zeros(4), schema("ward", target)
+    for seed in range(FITS):
+        rng = np.random.default_rng(seed)
+        age, ward = rng.uniform(20, 80, n), rng.choice(["A", "B", "C"], n, p=[0.5, 0.3, 0.2])
+        score = np.stack([np.ones(n), age, ward == "B", ward == "C"], axis=1) @ truth
+        if target == "stay":
+            y = score + rng.normal(size=n)
+        else:
+            y = np.where(rng.random(n) < 1 / (1 + np.exp(-score)), "yes", "no")
+        found = private_coefficients(
+            pd.DataFrame({"age": age, "ward": ward, target: y}),
+            {"age": (20, 80), **columns},
+            target,
+            epsilon=2.0,
+            random_state=seed,
+        )
+        covered += (found.low <= truth) & (truth <= found.high)
+    # Intervals of 95 % that cover with 92 % at least: fewer of one of four do so once in 1e9.
+    assert covered.min() >= binom.ppf(1e-9 / 4, FITS, 0.92)
+
+
+def test_nothing_is_known_where_there_are_too_few_rows():
+    frame = patients(30)
+    with pytest.warns(PrivacyWarning, match="intervals have no ends"):
+        found = private_coefficients(
+            frame, schema("age", "ward", "stay"), "stay", epsilon=0.01, random_state=0
+        )
+    assert np.isinf(found.low).any()
+
+
+def test_levels_are_free_and_nested():
+    frame = patients(20_000)
+    with PrivacyLedger(2.0, 1e-6) as ledger:
+        found = private_coefficients(frame, schema("age", "ward", "stay"), "stay", epsilon=1.0)
+        narrow, wide = found.at_level(0.5), found.at_level(0.95, simultaneous=True)
+    assert [entry.epsilon for entry in ledger.entries] == [1.0]
+    assert (found.low <= narrow.low).all() and (narrow.high <= found.high).all()
+    assert (wide.low <= found.low).all() and (found.high <= wide.high).all()
+
+
+def test_arrays_are_tables_with_bounds():
+    frame = patients(3000).fillna(50)
+    X = frame[["age"]].to_numpy()
+    options = {"epsilon": 1.0, "random_state": 0}
+    by_array = private_coefficients(
+        X, target=frame["stay"].to_numpy(), bounds=(20, 80), target_bounds=(0, 30), **options
+    )
+    by_name = private_coefficients(frame, {"age": (20, 80), "stay": (0, 30)}, "stay", **options)
+    np.testing.assert_array_equal(by_array.low, by_name.low)
+
+
+def test_what_is_shown():
+    found = private_coefficients(
+        patients(20_000), schema("age", "ward", "ill"), "ill", epsilon=1.0, random_state=0
+    )
+    text, page = found.summary(), found._repr_html_()
+    assert text == str(found) and "odds ratio" in text and "ward[C]" in text
+    assert "<table" in page and "ill = yes" in page
+    frame = found.to_frame()
+    assert list(frame["term"]) == list(found.terms)
+    np.testing.assert_allclose(frame["odds_ratio_low"], np.exp(found.low))
+    pytest.importorskip("matplotlib")
+    display = CoefficientDisplay.from_coefficients(found)
+    assert [label.get_text() for label in display.ax_.get_yticklabels()] == list(found.terms[1:])
+    assert display.ax_.get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": "stays"}, "Did you mean 'stay'"),
+        ({"schema": {"age": PrivateRange(missing=True), "stay": (0, 30)}}, "a public one"),
+        ({"family": "logistic"}, "Categories of two values"),
+        ({"reference": {"ward": "D"}}, "one of its values"),
+        ({"schema": {"stay": (0, 30)}}, "the target alone"),
+        ({"bounds": (0, 1)}, "not both"),
+        ({"schema": None}, "needs a `schema`|`schema` and the name"),
+        (
+            {"target": "ward", "schema": {"ward": Categories(["A", "B", "C"]), "stay": (0, 30)}},
+            "two values",
+        ),
+        ({"level": 1.0}, "level"),
+    ],
+)
+def test_what_is_refused(changes, message):
+    options = {"schema": schema("age", "ward", "stay"), "target": "stay"} | changes
+    with pytest.raises(ValueError, match=message):
+        private_coefficients(patients(50), **options)
+
+
+def test_a_linear_regression_has_no_odds():
+    found = private_coefficients(
+        patients(500), schema("age", "ward", "stay"), "stay", epsilon=math.inf
+    )
+    with pytest.raises(AttributeError, match="no odds ratios"):
+        _ = found.odds_ratio
