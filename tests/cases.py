@@ -301,7 +301,7 @@ def counted(X, target, random_state, **options):
     X = np.asarray(X, dtype=np.float64)
     letters = np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "d"))
     gaps = np.where(X[:, -1] % 2 > 1, np.nan, X[:, 1])
-    words = np.where(X[:, 2] > 1, "x", np.where(X[:, 4] % 2 > 1, None, "y"))
+    words = np.where(X[:, 2] > 1, "x", np.where(X[:, 0] % 2 > 1, None, "y"))
     frame = np.array([X[:, 0], gaps, letters, words], dtype=object).T
     schema = {
         "plain": (-9, 9),
@@ -321,7 +321,7 @@ COUNTED = {
     "letters": {"columns": ["letter", "gaps", "word"], "bins": 3},
 }
 # At such a level Gaussian noise has shorter intervals, and is taken.
-OFTEN = {"delta": 0.01, "level": 1 - 1e-7, "epsilon": 0.5}
+OFTEN = {"delta": 0.003, "level": 1 - 1e-7, "epsilon": 0.5}
 
 
 def coefficients(X, target, random_state, *, groups=None, aims="numbers", **options):

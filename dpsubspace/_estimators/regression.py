@@ -290,7 +290,8 @@ class RegressionFit(Plan):
         groups = self.groups
         if groups is not None:
             groups = np.append(groups, np.full(int(self.constant), -1))
-        problem = Regression(rows, (values - location) / scale, importance, view.levels, groups)
+        values = (values - location) / scale
+        problem = Regression(rows, values, importance, view.levels, groups=groups)
         limit, fills = standard.limit, standard.columns.fills
         return Prepared(problem, affine, targets, limit, standard.found, view, fills)
 

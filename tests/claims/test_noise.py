@@ -104,7 +104,7 @@ def cases_and_relations():
     for i, case in enumerate(GAUSSIAN):
         for setting, relation in itertools.product(case.settings, RELATIONS):
             plain = setting == "plain" and relation == RELATIONS[i % 2]
-            plain = plain and case.build is not PersonalizedLinearRegression  # a minute each
+            plain = plain and case.build not in PERSONAL  # a minute each
             if setting != "batches":
                 marks = () if plain else pytest.mark.exhaustive
                 yield pytest.param(case, setting, relation, marks=marks)

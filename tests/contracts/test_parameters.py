@@ -33,6 +33,7 @@ from dpsubspace import (
     PublicSubspaceLinearRegression,
     TableEncoder,
     TabularPipeline,
+    private_coefficients,
     private_counts,
     private_covariance,
     private_mean,
@@ -139,6 +140,13 @@ def described(function, *given):
         return of_privacy(found.privacy_), found.to_frame().to_string()
 
     return release
+
+
+def sloped(options):
+    """Coefficients of an array, with so large an epsilon that intervals have ends."""
+    given = {"bounds": (-9, 9), "target_bounds": (-9, 9), "epsilon": 1e3, "random_state": 0}
+    found = private_coefficients(X, target=X @ [1, -1, 0.5, 0, 0], **(given | options))
+    return of_privacy(found.privacy_), found.to_frame().to_string()
 
 
 def half(model, X, y):
@@ -531,6 +539,17 @@ WALKS = [
         {"plain": {"epsilon": 9.0}, "without privacy": {"epsilon": INF}},
         {"without privacy": EXACT},
         cheap=("plain", "without privacy"),
+    ),
+    Walk(
+        private_coefficients,
+        sloped,
+        BUDGET
+        | {"epsilon": 500.0, "bounds": (-5, 5), "target_bounds": (-4, 4), "groups": WHOSE}
+        | {"level": 0.5, "simultaneous": True},
+        {"plain": {}, "without privacy": {"epsilon": INF}},
+        {"without privacy": EXACT},
+        cheap=("plain", "without privacy"),
+        elsewhere=("schema", "target", "family", "reference"),  # test_coefficients.py
     ),
     Walk(
         private_counts,

@@ -339,11 +339,12 @@ def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
 HELD = "it holds what it is given"
 SCIKIT_LEARN = "scikit-learn's own, which its tests and those of estimators hold"
 HOLDERS = ("AuditResult", "PrivacyGuarantee", "PrivacyReport", "PrivateScore")
-HOLDERS += ("PrivateCounts", "PrivateSummary")
+HOLDERS += ("PrivateCoefficients", "PrivateCounts", "PrivateSummary")
 SUMMARISED = "which number is asked for: test_table_counts.py asks for all"
 REASONS = {
     **dict.fromkeys(HOLDERS, HELD),
     "score": SCIKIT_LEARN,  # (X, y, sample_weight) of classifiers and regressors
+    "PrivateCoefficients.at_level": "which intervals: test_coefficients.py asks for others",
     "PrivateSummary.compare": SUMMARISED,
     "PrivateSummary.entry": SUMMARISED,
     "PrivateCountsDisplay.from_counts": "ax, where others say the same",

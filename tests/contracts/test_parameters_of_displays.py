@@ -12,6 +12,7 @@ from dpsubspace import (
     AuditDisplay,
     AuditResult,
     BudgetDisplay,
+    CoefficientDisplay,
     DPLinearRegression,
     DPSGDClassifier,
     GSDRankingDisplay,
@@ -22,6 +23,7 @@ from dpsubspace import (
     PrivateRocCurveDisplay,
     ProjectionErrorDisplay,
     ShapeDisplay,
+    private_coefficients,
     private_mean,
     private_projection_error,
     private_score,
@@ -395,6 +397,32 @@ PROJECTIONS = walks_of(
     },
 )
 
+SLOPED = {"terms": ["a", "b"], "estimate": [2.0, 0.5], "low": [1.5, 0.2], "high": [3.0, 0.9]}
+with literally():
+    SLOPES = private_coefficients(
+        X, target=X[:, 0], bounds=(-9, 9), target_bounds=(-9, 9), epsilon=1e3, random_state=0
+    )
+COEFFICIENTS = walks_of(
+    CoefficientDisplay,
+    {
+        "made": (
+            of_constructor(CoefficientDisplay, **SLOPED),
+            {"score_name": "slope", "odds": True},
+            PLAIN,
+        ),
+        "from_coefficients": (
+            drawn(lambda **options: CoefficientDisplay.from_coefficients(SLOPES, **options)),
+            AX,
+            PLAIN,
+        ),
+        "plot": (
+            of_plot(lambda: CoefficientDisplay(**SLOPED)),
+            AX | {"line_kw": {"color": "red"}},
+            PLAIN,
+        ),
+    },
+)
+
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.where(X[:, 2] > 1, "x", "y")})
 SCHEMA = {"a": (-9, 9), "b": (-9, 9), "c": ["x", "y"]}
 with literally():
@@ -468,6 +496,7 @@ WALKS = [
     *BUDGETS,
     *RANKINGS,
     *PROJECTIONS,
+    *COEFFICIENTS,
     *UTILITY,
     *ROCS,
     *CALIBRATIONS,

@@ -19,6 +19,7 @@ from dpsubspace import (
     GradientDirections,
     GSDScorer,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     TableEncoder,
     TorchFeatures,
     gradient_subspace_distance,
@@ -169,7 +170,23 @@ def chosen(options):
 # Methods ----------------------------------------------------------------------------------------
 
 SCORER = GSDScorer(n_components=2, random_state=0, epsilon=INF)
-DIARIES = PersonalizedLinearRegression(epsilon=INF, n_iter=0, missing_groups="each_row")
+OWN = {"epsilon": INF, "n_iter": 0, "missing_groups": "each_row"}
+OWN_TARGETS = TARGETS + X[:, 2] * np.sin(WHOSE)
+DIARIES = {
+    PersonalizedLinearRegression: OWN_TARGETS,
+    PersonalizedLogisticRegression: (OWN_TARGETS > 0).astype(int),
+}
+
+
+PERSONAL = ("predict", "score", "decision_function", "predict_proba", "predict_log_proba")
+
+
+def of_persons(kind, asked, options):
+    """What a method of a personal model says of the rows of its persons."""
+    y = DIARIES[kind]
+    model = kind(**OWN).fit(X, y, groups=WHOSE)
+    given = (X, y) if asked == "score" else (X,)
+    return np.asarray(getattr(model, asked)(*given, **options)).tolist()
 
 
 def directed(options):
@@ -391,18 +408,16 @@ WALKS = [
     ),
     *(
         Walk(
-            PersonalizedLinearRegression,
-            lambda options, asked=asked, y=y: np.asarray(
-                getattr(DIARIES.fit(X, TARGETS + X[:, 2] * np.sin(WHOSE), groups=WHOSE), asked)(
-                    X, *y, **options
-                )
-            ).tolist(),
+            kind,
+            lambda options, kind=kind, asked=asked: of_persons(kind, asked, options),
             {"groups": WHOSE[::-1], "sample_weight": np.arange(400)},
             {"plain": {}, "groups": {"groups": WHOSE}},
             cheap=("plain", "groups"),
             method=asked,
         )
-        for asked, y in (("predict", ()), ("score", (TARGETS + X[:, 2],)))
+        for kind in DIARIES
+        for asked in PERSONAL
+        if hasattr(kind, asked)
     ),
 ]
 
