@@ -19,7 +19,12 @@ from helpers import (
 )
 from scipy import stats
 
-from dpsubspace import DPLinearRegression, DPSGDClassifier, PersonalizedLinearRegression
+from dpsubspace import (
+    DPLinearRegression,
+    DPSGDClassifier,
+    PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
+)
 
 noisy = pytest.mark.filterwarnings("ignore:(the (noise|released)|class):dpsubspace.PrivacyWarning")
 
@@ -69,11 +74,14 @@ def test_noise_of_a_fit_on_batches_is_that_of_its_event(monkeypatch, Estimator, 
         assert max(p_values(monkeypatch, Estimator, relation, factor, **options)) < RARE
 
 
+PERSONAL = (PersonalizedLinearRegression, PersonalizedLogisticRegression)
+
+
 def draws(monkeypatch, case, setting, relation, factor=1.0):
     """Noise of the releases of each size, in units of what is charged for it."""
     drawn = {}
     # Draws enough to reject a wrong factor: of each column, or of a matrix of columns by columns.
-    d = 48 if case.build in (DPLinearRegression, PersonalizedLinearRegression) else 120
+    d = 48 if case.build in (DPLinearRegression, *PERSONAL) else 120
     # Six times the noise hides the ranges of a table in fewer rows, which is an error.
     n = 2000 if case.name == "TabularPipeline" else 300
     with monkeypatch.context() as patch, releases(patch) as seen:
