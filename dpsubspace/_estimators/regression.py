@@ -139,8 +139,6 @@ class RegressionFit(Plan):
     # (d,): public factors, at most 1, by which standardised columns count; None where all count
     # alike.
     importance: np.ndarray | None = None
-    # (d,): number of the column of a table, or pair of columns, that each column is made of.
-    groups: np.ndarray | None = None
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
@@ -184,13 +182,7 @@ class RegressionFit(Plan):
     def for_table(self, encoding: Encoding, limits: Any) -> RegressionFit:
         bounds = encoding.extent if self.bounds is None else self.bounds
         limits, importance = copied_bounds(limits), encoding.importance
-        return replace(
-            self,
-            bounds=bounds,
-            target_bounds=limits,
-            importance=importance,
-            groups=encoding.groups[0],
-        )
+        return replace(self, bounds=bounds, target_bounds=limits, importance=importance)
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
         columns, targets, known = self.bounds, self.target_bounds, self.public.tells_ranges(sizes)
@@ -287,11 +279,7 @@ class RegressionFit(Plan):
         importance = None
         if self.factors is not None:
             importance = np.append(self.factors, np.ones(int(self.constant)))
-        groups = self.groups
-        if groups is not None:
-            groups = np.append(groups, np.full(int(self.constant), -1))
-        values = (values - location) / scale
-        problem = Regression(rows, values, importance, view.levels, groups=groups)
+        problem = Regression(rows, (values - location) / scale, importance, view.levels)
         limit, fills = standard.limit, standard.columns.fills
         return Prepared(problem, affine, targets, limit, standard.found, view, fills)
 

@@ -61,16 +61,6 @@ _SLIGHT, _MOST_ITERATIONS = 1e-6, 5_000
 # learned along it counts.
 _COUNTING = 0.05
 
-# Logarithms of the variance that weights of a column have, on a grid: its ends and length. They
-# are apart by such deviations, about a mean that is not known better than this. All columns
-# together explain about such a share of the variance of a target.
-_VARIANCES = (math.log(1e-9), math.log(2.0), 70)
-_APART, _UNSURE, _EXPLAINED = 3.0, 1.5, 0.4
-
-# Share of a column's weights that noise leaves, beside the largest of these shares, from which on
-# they keep all.
-_SEEN = 0.5
-
 
 @dataclass(frozen=True)
 class Level:
@@ -96,9 +86,6 @@ class Regression:
     loss: Loss = field(default_factory=Squared)
     # How many of the last columns of the targets are what the loss adds scores to.
     n_beside: int = 0
-    # (p,): number of the column of a table, or of the pair of columns, that each entry is of, and
-    # -1 for a constant; None where entries are not of columns of a table.
-    groups: np.ndarray | None = None
 
     @property
     def n_targets(self) -> int:
@@ -292,58 +279,7 @@ class WhitenedDescent:
         if data.importance is not None:
             usual = path.curvature(least)
             spread = white.clear * plan.noise_beside(usual * white.curvature, usual)
-        noise = steps.mixing
-        if data.groups is not None:
-            reached, _, _ = whole_way(path, plan, steps.found[white.clear], least)
-            found = steps.found[white.clear] / reached
-            seen = groups_seen(found, each / reached, noise[:, white.clear], data)[:, None]
-            weights, noise = seen * weights, seen * noise
-        return Solution(weights, noise, each * factors, plan.n_iter, most, spread)
-
-
-def groups_seen(
-    found: np.ndarray, noise: np.ndarray, mixing: np.ndarray, data: Regression
-) -> np.ndarray:
-    """Factor in [0, 1] of each entry, (p,): below 1 for columns of which noise is nearly all.
-
-    `found` (q, c) are weights of white rows with noise of the deviation `noise` (c,), and
-    ``mixing @ found`` those of entries. The weights of a column are seen in coordinates in which
-    their noise is white. There they have the variance ``t + v``: v is that of noise, and t that of
-    the column. The logarithm of t is normal about a mean that columns
-    have in common, and so is this mean about what is likely: all numbers tell what it is. The
-    best linear estimate of a weight is then ``t / (t + v)`` times it. Columns of which more than
-    `_SEEN` times as much would be left as of the clearest one keep all: weights of columns that
-    hang together must be shrunk alike or not at all, and together they have been shrunk already.
-    """
-    assert data.groups is not None
-    groups, c = data.groups, found.shape[1]
-    variance = max(float((noise**2).mean()), 1e-12)
-    lifted, columns = mixing @ found, np.unique(groups[groups >= 0])
-    sizes, squares = np.empty((2, len(columns)))
-    for i, column in enumerate(columns):
-        own = groups == column
-        values, vectors = np.linalg.eigh(mixing[own] @ mixing[own].T)
-        known = values > 1e-9 * max(float(values[-1]), 1e-300)
-        along = (vectors[:, known].T @ lifted[own]) / np.sqrt(values[known])[:, None]
-        sizes[i], squares[i] = known.sum() * c, float((along**2).sum())
-    logs = np.linspace(*_VARIANCES)
-    likely = -0.5 * (
-        sizes[:, None] * np.log(np.exp(logs) + variance)
-        + squares[:, None] / (np.exp(logs) + variance)
-    )
-    likely = np.exp(likely - likely.max(axis=1, keepdims=True))
-    about = np.exp(-0.5 * ((logs - logs[:, None]) / _APART) ** 2)
-    about /= about.sum(axis=1, keepdims=True)  # (means, variances)
-    usual = math.log(_EXPLAINED * c / max(float(sizes.sum()), 1.0))
-    means = np.log(np.maximum(likely @ about.T, 1e-300))  # (columns, means)
-    others = means.sum(axis=0) - means - 0.5 * ((logs - usual) / _UNSURE) ** 2
-    others = np.exp(others - others.max(axis=1, keepdims=True))
-    chances = (others @ about) * likely
-    left = chances @ (np.exp(logs) / (np.exp(logs) + variance)) / chances.sum(axis=1)
-    factors = np.ones(len(groups))
-    of = np.searchsorted(columns, groups[groups >= 0])
-    factors[groups >= 0] = np.minimum(left[of] / (_SEEN * left.max()), 1.0)
-    return factors
+        return Solution(weights, steps.mixing, each * factors, plan.n_iter, most, spread)
 
 
 def plan_of_steps(data: Regression, white: Whitening, releases: Releases) -> TrainingPlan:

@@ -1,7 +1,5 @@
 """Steps of private linear regression on many columns: what noise hides may not carry them off."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -10,10 +8,8 @@ from dpsubspace._solvers.descent import TrainingPlan
 from dpsubspace._solvers.levels import gains
 from dpsubspace._solvers.regression import (
     Path,
-    Regression,
     curvature_left,
     found_on,
-    groups_seen,
     james_stein,
     whitening,
 )
@@ -186,18 +182,3 @@ def test_other_columns_count_the_more_the_more_rows_there_are(n_samples):
     more, less = _auto.importance_of_rest(0.5, 0.02, 5, 55, 2 * n_samples, 2 * reach)
     assert factor <= more <= 1 and less < error
     assert _auto.importance_of_rest(0.5, 0.2, 5, 55, n_samples, reach)[0] >= factor
-
-
-def test_columns_of_which_noise_is_all_count_less_and_others_as_before():
-    """Ten columns of four entries, and a constant; noise is as long as it is on average."""
-    groups = np.append(np.repeat(np.arange(10), 4), -1)
-    rows = SimpleNamespace(n_samples=100_000, width=41)
-    data = Regression(rows, np.zeros((100_000, 1)), groups=groups)
-    mixing, noise = np.diag(np.linspace(0.5, 2.0, 41)), np.array([0.03])
-    found = np.full((41, 1), 0.03)
-    found[:8] = 0.3
-    seen = groups_seen(found, noise, mixing, data)
-    assert (seen[:8] == 1).all() and seen[-1] == 1
-    assert seen[8:40].max() < 0.6
-    clear = groups_seen(found, noise / 100, mixing, data)
-    assert (clear == 1).all()
