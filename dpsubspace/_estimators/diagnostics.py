@@ -513,9 +513,10 @@ def _warn_of_spread(budget: Budget, records: Records) -> None:
     needed = math.ceil(_COUNT_MARGIN * noise / (1 - _NEARLY))
     if records.n < needed:
         warn(
-            f"the noise of counts is {noise:.2g}: with {records.n} {records.unit}s the radius"
-            f" of nearly all rows is likely to be as large as it can be, and about {needed} are"
-            " needed. More rows or a larger epsilon help.",
+            f"the noise of counts has a standard deviation of {noise:.2g}: with {records.n}"
+            f" {records.unit}s, `radius` is likely to be the largest value that it can have, which"
+            f" says nothing about the rows. It needs about {needed} {records.unit}s. Take more"
+            f" {records.unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("spread", needed),
         )

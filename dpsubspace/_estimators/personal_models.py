@@ -290,6 +290,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         if self.missing_groups == "raise":
             raise ValueError(
                 f"`groups` is missing: {method} needs to know who each row belongs to. Pass"
-                f" `groups`, {otherwise}. Cross-validation hands them on with metadata routing"
-                " only. missing_groups='each_row' protects single rows."
+                f" `groups`, {otherwise}. Cross-validation passes them on with metadata routing"
+                " only, and private_score does not: it takes public_part(). With"
+                " missing_groups='each_row' each row is a person of its own."
             )

@@ -217,8 +217,9 @@ def private_counts(
     bins : int, list of float, or dict of str to either, default=10
         Cells of columns of numbers: how many between the ends of the range in the schema (equal
         ones, on the logarithmic scale of a column with ``log=True``), or their public edges. A cell
-        holds its lower edge and not its upper one; the first and the last also hold all numbers
-        beyond them. A dict is by column. It has no effect on columns of categories.
+        holds its lower edge and not its upper one. The first and the last also hold all numbers
+        beyond them, and are called ``"(-inf, 40)"`` and ``"[80, inf)"`` where the range of the
+        schema goes on there. A dict is by column. It has no effect on columns of categories.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.

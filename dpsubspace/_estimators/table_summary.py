@@ -189,9 +189,10 @@ class PrivateSummary:
                 return each
         known = list(dict.fromkeys(each[1:3] for each in self.entries if each.column == column))
         raise ValueError(
-            f"the summary has no {shown(statistic)} of column {shown(column)}, category"
-            f" {shown(category)}, group {shown(group)}. Its groups are {shown(list(self.groups))},"
-            f" and of this column it has {known}."
+            f"the summary has no entry with column={shown(column)}, statistic={shown(statistic)},"
+            f" category={shown(category)} and group={shown(group)}. Its groups are"
+            f" {shown(list(self.groups))}, and the pairs of statistic and category of this column"
+            f" are {known}."
         )
 
     def compare(
@@ -217,14 +218,16 @@ class PrivateSummary:
         other : object
             Second group, which is subtracted.
         category : object or None, default=None
-            Category of which shares are compared; None for numbers.
+            Category of which shares are compared, which a column of categories needs. None for
+            a column of numbers.
         statistic : str or None, default=None
-            Another one of the numbers of the column. None is the mean of numbers, and the share of
-            a category.
+            What is compared, as in :meth:`entry`. None compares means of a column of numbers, and
+            shares of a category.
         population : bool, default=False
-            Whether the interval is to cover the difference of the populations that the rows of both
-            groups are drawn from, as in a study, and not that of these rows. It is wider. For means
-            and shares.
+            Whether the rows are a sample, as those of a study are. The interval is then for the
+            difference in the population that they were drawn from, and is wider. False gives an
+            interval for the difference of these rows. Only means and shares can be compared for a
+            population.
 
         Returns
         -------
@@ -420,9 +423,9 @@ def private_summary(
     How the budget is split: of mu^2, which adds up over Gaussian mechanisms, each table of counts
     has one part, the two sums of a column have two, and the search in a column has four. Every
     count, every sum (in units of half a range) and, within a factor of 1.7, every rank then has
-    noise of the same number of rows, whatever the schema: no line of the table drowns
-    for the sake of another. With more columns all get noisier together, in proportion to the square
-    root of their number. Leave out of the schema what the paper does not need.
+    noise of the same size, counted in rows, whatever the schema. With more columns all get noisier
+    together, in proportion to the square root of their number. Leave out of the schema what the
+    paper does not need.
 
     Intervals are about noise alone, which is known exactly, and cover the number that these rows
     give. They are not about a population. Counts, shares and means have exact levels: the latter

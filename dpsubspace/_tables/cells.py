@@ -39,8 +39,16 @@ class CellColumn:
         ends = [f"{edge:g}" for edge in edges]
         if len(set(ends)) < len(ends):
             ends = [repr(float(edge)) for edge in edges]
+        # The first and the last cell hold all numbers beyond them, which their names have to say.
+        range_low, range_high = (-np.inf, np.inf) if kind._ends is None else kind._ends
+        left, right = "[", "]"
+        if edges[0] > range_low:
+            left, ends[0] = "(", "-inf"
+        if edges[-1] < range_high:
+            right, ends[-1] = ")", "inf"
         labels = [f"[{low}, {high})" for low, high in pairwise(ends)]
-        labels[-1] = labels[-1][:-1] + "]"
+        labels[0] = left + labels[0][1:]
+        labels[-1] = labels[-1][:-1] + right
         return cls(name, (*labels, *gap), edges, len(labels))
 
     def cells(self, values: np.ndarray) -> np.ndarray:

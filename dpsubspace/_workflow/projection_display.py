@@ -190,8 +190,8 @@ class ProjectionErrorDisplay(Display):
         """
         if not (isinstance(released, Released) and isinstance(released.value, ProjectionError)):
             raise ValueError(
-                "`released` must be what private_projection_error returned, got"
-                f" {type(released).__name__}."
+                "`released` must be what private_projection_error returned, with `value` and"
+                f" `privacy`, got {type(released).__name__}."
             )
         display = cls._made(released.value, name=name, privacy=released.privacy)
         return display.plot(ax=ax, **plot_params)

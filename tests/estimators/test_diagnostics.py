@@ -215,7 +215,7 @@ def test_released_spreads_are_those_of_the_rows():
 
 
 def test_noise_errs_to_the_larger_side_and_warns():
-    with pytest.warns(PrivacyWarning, match="the noise of counts is .* with 300 rows"):
+    with pytest.warns(PrivacyWarning, match="the noise of counts has .* with 300 rows"):
         found = private_spread(X, epsilon=0.001).value
     assert found.half_radius <= found.radius <= 2.0 == 2 * found.bound
 

@@ -81,8 +81,10 @@ def test_numbers_are_counted_between_edges_and_beyond_the_last():
     values = pd.DataFrame({"x": [-5.0, 0.0, 0.5, 1.0, 1.5, 2.0, 9.0, np.nan]})
     schema = {"x": Range(-1, 3, missing=True)}
     found = private_counts(values, schema, "x", bins=[0, 1, 2], epsilon=INF)
-    assert found.labels == (("[0, 1)", "[1, 2]", "missing"),)
+    assert found.labels == (("(-inf, 1)", "[1, inf)", "missing"),)
     assert found.counts.tolist() == [3, 4, 1]
+    narrow = private_counts(values, schema, "x", bins=[-1, 1, 3], epsilon=INF)
+    assert narrow.labels == (("[-1, 1)", "[1, 3]", "missing"),)
     equal = private_counts(values, schema, "x", bins=4, epsilon=INF)
     assert equal.edges["x"].tolist() == [-1, 0, 1, 2, 3]
     assert equal.counts.tolist() == [1, 2, 2, 2, 1]
@@ -90,6 +92,7 @@ def test_numbers_are_counted_between_edges_and_beyond_the_last():
         values, {"x": PrivateRange(missing=True)}, "x", bins={"x": [0, 1, 2]}, epsilon=INF
     )
     assert private.counts.tolist() == [3, 4, 1]
+    assert private.labels == found.labels
     steep = private_counts(FRAME, SCHEMA, "lactate", bins=8, epsilon=INF).edges["lactate"]
     assert np.all(np.diff(steep, 2) > 0) and steep[[0, -1]].tolist() == [0, 30]
 
