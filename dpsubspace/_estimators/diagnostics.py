@@ -52,8 +52,8 @@ class ProjectionError(NamedTuple):
     n_components : ndarray of shape (n_errors,)
         Numbers of directions, in increasing order.
     error : ndarray of shape (n_errors,)
-        Mean share of the squared norm of a gradient that lies off so many directions, from 0
-        to 1.
+        Mean share of the squared norm of a gradient that lies outside of as many directions, from
+        0 to 1.
     random : ndarray of shape (n_errors,)
         The same for random directions, in expectation: one minus their number over that of the
         dimensions.
@@ -352,7 +352,7 @@ class Spread(NamedTuple):
         Distance from the mean that 95 % of the rows are within, and all of them without privacy.
         These rows are at most twice as far from each other.
     mean_error : float
-        About how far noise has moved the mean, which `half_radius` and `radius` are taken from.
+        About how far noise has moved the mean from which `half_radius` and `radius` are measured.
 
     See Also
     --------
@@ -388,9 +388,9 @@ def private_spread(
 ) -> Released:
     """Release how far private rows are from the origin and from their mean.
 
-    It tells beforehand what centring would bring. The noise of :class:`DPSGDClassifier` is in
-    proportion to the length of rows, and :class:`DPSGDFClassifier` learns from what is left of
-    them about their mean: it gains where that is much shorter.
+    This tells whether a fit would gain by centring. The noise of :class:`DPSGDClassifier` is in
+    proportion to the length of rows, and that of :class:`DPSGDFClassifier` to their distance from
+    the mean. Centring helps if most rows are much nearer to their mean than to the origin.
 
     Parameters
     ----------

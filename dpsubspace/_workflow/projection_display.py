@@ -21,9 +21,8 @@ from dpsubspace._workflow.display import Display, drawn_band, styled
 class ProjectionErrorDisplay(Display):
     """How much of gradients the leading directions of public gradients miss, by their number.
 
-    A curve that falls quickly says that gradients lie on a few directions which public rows tell:
-    training that keeps to these loses little. One near the dashed line, which stands for random
-    directions, says that the public rows are of no use.
+    If a curve falls quickly, few directions of public rows are enough for training. If it is near
+    the dashed line, which stands for random directions, the public rows are of no use.
 
     Made by :meth:`from_public`, which takes public rows alone and costs nothing, or
     :meth:`from_released`, which draws what :func:`private_projection_error` has released.
@@ -33,7 +32,7 @@ class ProjectionErrorDisplay(Display):
     n_components : array-like of shape (n_errors,)
         Numbers of directions.
     error : array-like of shape (n_errors,)
-        Mean share of the squared norm of a gradient off so many directions, from 0 to 1.
+        Mean share of the squared norm of a gradient outside of as many directions, from 0 to 1.
     random : array-like of shape (n_errors,) or None, default=None
         The same for random directions.
     noise : array-like of shape (n_errors,) or None, default=None
