@@ -433,7 +433,7 @@ def test_groups_are_compared_without_another_release():
     assert ledger.epsilon() == pytest.approx(0.5, rel=1e-3)
     with pytest.raises(ValueError, match="means and shares"):
         found.compare("age", "f", "m", statistic="median", population=True)
-    with pytest.raises(ValueError, match="no 'mean' of column 'ward'"):
+    with pytest.raises(ValueError, match="column='ward', statistic='mean'"):
         found.compare("ward", "f", "m")
 
 
