@@ -83,7 +83,7 @@ class SharedModel:
     coef_: np.ndarray
     intercept_: float
     components_: np.ndarray
-    privacy_: PrivacyGuarantee
+    privacy_: PrivacyGuarantee = field(repr=False)
     n_features_in_: int
     feature_names_in_: np.ndarray | None
     _scaled: _Scaled = field(repr=False)
