@@ -522,6 +522,30 @@ MUTANTS = [
                 "workflow/test_private_search.py",
             ),
             (
+                "table_cells",
+                "math.sqrt(n_tables), math.sqrt(2 * n_tables)",
+                "math.sqrt(n_tables), math.sqrt(n_tables)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "total = counts_sum(cells, c)",
+                "total = counts_sum(cells)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "bound = math.sqrt(2 * n_columns)",
+                "bound = math.sqrt(n_columns)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "return BoundedL1Sum(counts.ravel(), 1.0, 2.0)",
+                "return BoundedL1Sum(counts.ravel(), 1.0, 1.0)",
+                f"estimators/test_table_counts.py {BOUNDS}",
+            ),
+            (
                 "persons",
                 "return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)",
                 "return np.where(norms > _FAINT, 2 * shrink / np.maximum(norms, _FAINT), 0.0)",
