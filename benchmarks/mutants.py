@@ -673,6 +673,12 @@ MUTANTS = [
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
             ),
             (
+                "_estimators/personal_fit.py",  # the share of ones is that of the rows
+                "share = float(np.clip(prepared.targets.location[0], *_SHARES)) if intercept",
+                "share = float(np.clip(targets.mean(), *_SHARES)) if intercept",
+                "claims/test_persons_hostile.py",
+            ),
+            (
                 "_estimators/linear_fit.py",
                 "rest = 1 - sum(part.share for part in others.values())",
                 "rest = 1.0",
