@@ -522,6 +522,30 @@ MUTANTS = [
                 "workflow/test_private_search.py",
             ),
             (
+                "table_cells",
+                "math.sqrt(n_tables), math.sqrt(2 * n_tables)",
+                "math.sqrt(n_tables), math.sqrt(n_tables)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "total = counts_sum(cells, c)",
+                "total = counts_sum(cells)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "bound = math.sqrt(2 * n_columns)",
+                "bound = math.sqrt(n_columns)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "table_cells",
+                "return BoundedL1Sum(counts.ravel(), 1.0, 2.0)",
+                "return BoundedL1Sum(counts.ravel(), 1.0, 1.0)",
+                f"estimators/test_table_counts.py {BOUNDS}",
+            ),
+            (
                 "persons",
                 "return np.where(norms > _FAINT, shrink / np.maximum(norms, _FAINT), 0.0)",
                 "return np.where(norms > _FAINT, 2 * shrink / np.maximum(norms, _FAINT), 0.0)",
@@ -647,6 +671,12 @@ MUTANTS = [
                 "values = where_rows_are(namespace(values).clip, values, low, high)",
                 "pass",
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
+            ),
+            (
+                "_estimators/personal_fit.py",  # the share of ones is that of the rows
+                "share = float(np.clip(prepared.targets.location[0], *_SHARES)) if intercept",
+                "share = float(np.clip(targets.mean(), *_SHARES)) if intercept",
+                "claims/test_persons_hostile.py",
             ),
             (
                 "_estimators/linear_fit.py",

@@ -377,11 +377,14 @@ def _least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:
         return pure, "laplace"
     if payer is not None or not target.private:
         return target, "gaussian"
-    widths = {}
-    for kind in ("laplace", "gaussian"):
-        budget = Budget.split(target, {"counts": Part(1.0, kind=kind)}, n)
-        widths[kind] = _noise(budget, kind).half_width(level)
-    return target, min(widths, key=widths.__getitem__)
+    # Laplace noise takes no delta: what one would save of it is too little to be searched for.
+    choices = [(pure, "laplace"), (target, "gaussian")]
+    return min(choices, key=lambda each: _half_width(*each, n, level))
+
+
+def _half_width(target: Target, kind: str, n: int, level: float) -> float:
+    budget = Budget.split(target, {"counts": Part(1.0, kind=kind)}, n)
+    return _noise(budget, kind).half_width(level)
 
 
 def _noise(budget: Budget, kind: str) -> CountNoise:

@@ -770,14 +770,15 @@ def _deviation(mean: Ratio, fold: Ratio, level: float) -> tuple[float, float, fl
 
     `fold` is the mean of ``2 u^2 - 1``. The variance is the mean square less the square of the
     mean, two numbers with noise of their own, whose intervals are joined as Zou and Donner (2008)
-    join those of a difference.
+    join those of a difference. Noise may make it negative: the ends are about 0 then, since
+    about an impossible number the upper one would lie below most of what is possible.
     """
     mean_value, square = mean.value(-1, 1), (1 + fold.value(-1, 1)) / 2
     low, high = mean.interval(level, -1, 1)
     least = 0.0 if low <= 0 <= high else min(low**2, high**2)
     most = max(low**2, high**2)
     lower, upper = ((1 + end) / 2 for end in fold.interval(level, -1, 1))
-    variance = square - mean_value**2
+    variance = max(square - mean_value**2, 0.0)
     down = math.hypot(square - lower, most - mean_value**2)
     up = math.hypot(upper - square, mean_value**2 - least)
     ends = (variance, variance - down, variance + up)

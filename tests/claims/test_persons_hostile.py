@@ -1,6 +1,7 @@
 """Attacks on the person as the unit: what one person's rows may do to all others, in bad cases."""
 
 import inspect
+import pickle
 import re
 import warnings
 from typing import Any
@@ -22,6 +23,7 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDFClassifier,
     PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
     PrivateSearch,
 )
 from dpsubspace._estimators.choice import validation_scorer
@@ -41,6 +43,51 @@ def people(sizes, d, seed=0):
 
 
 WILD = [[1e308], [LARGEST, 1e-300, 0.0, -1e150], [LARGEST, -LARGEST], [5e-324]]
+
+
+def test_no_rows_of_a_person_with_one_label_make_a_logistic_fit_fail():
+    X, y, groups = people(np.full(60, 10), 3)
+    for values in WILD:
+        X[:10], y[:10] = np.resize(values, (10, 3)), 1.0
+        for options in ({}, {"bounds": (-4, 4), "n_components": 2, "n_iter": 2}):
+            model = PersonalizedLogisticRegression(random_state=0, **options)
+            model.fit(X, y > 0, groups=groups)
+            assert np.isfinite(model.personal_coef_[1:]).all() and np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_a_logistic_model_tells_others_of_a_person_by_releases_alone(monkeypatch, relation):
+    """A person of whatever rows: with the same releases all others are told the same bits."""
+    rng, others = np.random.default_rng(0), np.r_[1, 2, 3, 5, 5, 30, np.full(24, 4)]
+    rows = [(rng.normal(size=(m, 3)), rng.random(m) < 0.5) for m in others]
+    mine = [(np.full((m, 3), value), np.ones(m, bool)) for m, value in ((1, 1e30), (500, -LARGEST))]
+    mine += [(rng.normal(size=(5, 3)), np.arange(5) > 5), (np.zeros((2, 3)), np.arange(2) > 0)]
+    for turn, (own, options) in enumerate(
+        zip(mine, [{}, {"n_iter": 1, "n_components": 2}] * 2, strict=True)
+    ):
+        fits, outputs = [], None
+        sides = (own, rows[0]) if relation == "replace_one" else (own, own)
+        for present, side in zip((True, relation != "zero_out"), sides, strict=True):
+            X, y = (np.concatenate(parts) for parts in zip(*rows[:3], side, *rows[3:], strict=True))
+            sizes = [*others[:3], len(side[1]), *others[3:]]
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            if relation == "zero_out":
+                groups = NullRecords(groups, (groups != 3) | present)
+            model = PersonalizedLogisticRegression(
+                epsilon=10.0 ** (2 * turn),
+                neighboring_relation=relation,
+                random_state=0,
+                classes=[0, 1],
+                **options,
+            )
+            with frozen(monkeypatch, outputs) as seen:
+                fits.append(model.fit(X, y, groups=groups))
+            outputs = seen if outputs is None else outputs
+        here, there = fits
+        assert pickle.dumps(here.public_part()) == pickle.dumps(there.public_part())
+        told = np.arange(len(here.groups_)) != 3
+        for name in ("personal_coef_", "personal_intercept_", "choices_"):
+            np.testing.assert_array_equal(getattr(here, name)[told], getattr(there, name)[told])
 
 
 @pytest.mark.parametrize(("values", "targets"), pairs_first(WILD, [False, True]), ids=str)

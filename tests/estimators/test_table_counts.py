@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import releases
 from scipy.stats import binom
 
 from dpsubspace import (
@@ -18,7 +19,7 @@ from dpsubspace import (
     private_counts,
     private_summary,
 )
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import NullRecords, check_groups
 from dpsubspace._statistics.table_cells import cell_total, unit_sums
 from dpsubspace._statistics.table_intervals import CountNoise, Ratio, onto_margins, onto_total
 
@@ -170,6 +171,15 @@ def test_outside_of_a_ledger_noise_has_no_delta_and_inside_it_is_gaussian():
     assert far.mechanism == "gaussian" and far.privacy_.delta == 0.01
 
 
+@PRIVATE_WARNINGS
+def test_laplace_noise_takes_no_delta_of_a_user_either():
+    """So nothing is searched for that is nearly nothing, and takes minutes for a small epsilon."""
+    near = private_counts(FRAME, SCHEMA, "ward", epsilon=0.5, delta=1e-5)
+    assert (near.mechanism, near.privacy_.delta) == ("laplace", 0)
+    hidden = private_counts(FRAME[:60], SCHEMA, "ward", epsilon=1e-4, delta=0.01)
+    assert hidden.mechanism == "gaussian" and hidden.privacy_.delta == 0.01
+
+
 def test_many_cells_are_told_of_before_anything_is_charged():
     ledger = PrivacyLedger(1.0, 1e-5)
     options = {"bins": 300, "epsilon": 0.5}
@@ -208,6 +218,46 @@ def test_a_person_moves_counts_and_sums_within_their_bounds(heavy):
         pairs = zip(units, cells, strict=True)
         one, other = (np.stack(unit_sums(u, cell % 2, 2, records)) for u, cell in pairs)
         assert np.linalg.norm(one - other) <= 2 * math.sqrt(2)
+
+
+@PRIVATE_WARNINGS
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_neighbours_move_every_release_of_a_table_by_its_bound_at_most(
+    monkeypatch, relation, persons
+):
+    """And some by all of it: numbers at the ends, missing, and of no listed category or group."""
+    rng, n = np.random.default_rng(0), 30
+    whose = np.repeat(np.arange(n // 3), 3) if persons else np.arange(n)
+    most = {}
+    for turn in range(12):
+        frame = table(n, seed=turn).astype({"ward": object, "sex": object})
+        other, mine, extreme = frame.copy(), whose == 0, turn % 2 == 0
+        for rows, age, sex in ((frame, -math.inf, "f"), (other, math.inf, "m")):
+            rows.loc[mine, "age"] = age if extreme else rng.choice([1e300, 18, 60, 90], mine.sum())
+            rows.loc[mine, "sex"] = sex if extreme else rng.choice(["f", "?"], mine.sum())
+            rows.loc[mine, "lactate"] = 0.0 if extreme else rng.choice([math.nan, 9e9, 1e-9])
+            rows.loc[mine, "ward"] = "A" if sex == "f" else "elsewhere"
+            rows.loc[mine, "drug"] = None if sex == "m" else "no"
+        groups = whose if persons else None
+        one, two = groups, groups
+        if relation == "zero_out":
+            other, one = frame, NullRecords(groups, np.ones(n, dtype=bool))
+            two = NullRecords(groups, ~mine)
+        options = {"neighboring_relation": relation, "by": "sex", "random_state": 0}
+        with releases(monkeypatch) as first:
+            here = private_summary(frame, SCHEMA, groups=one, **options)
+        with releases(monkeypatch, first) as second:
+            there = private_summary(other, SCHEMA, groups=two, **options)
+        assert here.entries == there.entries and str(here.privacy_) == str(there.privacy_)
+        for place, ((total, _, _), (moved, _, _)) in enumerate(zip(first, second, strict=True)):
+            name = ("counts", "moments", "quantiles")[min(place, 2)]
+            bound = total.norm_bound if relation == "zero_out" else total.replace_bound
+            most[name] = max(most.get(name, 0.0), np.linalg.norm(total.value - moved.value) / bound)
+    assert max(most.values()) <= 1
+    # Two rows of sums are nearer to each other than the triangle inequality says.
+    least = {"counts": 0.99, "moments": 0.99 if relation == "zero_out" else 0.7, "quantiles": 0.99}
+    assert all(most[name] >= least[name] for name in least), most
 
 
 def test_counts_print_as_a_table():
@@ -340,6 +390,19 @@ def test_intervals_of_a_summary_cover_what_the_rows_give(relation):
     wide = exact["statistic"].isin(["standard deviation", "median", "lower quartile"])
     for place in np.flatnonzero(wide):
         assert_often(covered[:, place], 0.9, exact=False)
+
+
+@PRIVATE_WARNINGS
+def test_intervals_of_deviations_cover_where_noise_is_all_there_is():
+    """Numbers at both ends of their range deviate the most, and a few of them are hidden."""
+    values = np.resize([0.0, 10.0], 20)
+    covered = []
+    for seed in range(100):
+        options = {"epsilon": 0.1, "level": 0.9, "random_state": seed}
+        found = private_summary(pd.DataFrame({"x": values}), {"x": (0, 10)}, **options)
+        entry = found.entry("x", "standard deviation")
+        covered.append(entry.low <= 5.0 <= entry.high)
+    assert_often(covered, 0.9, exact=False)
 
 
 def test_a_summary_has_the_noise_that_its_docstring_says():
