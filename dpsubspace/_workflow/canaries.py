@@ -31,6 +31,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
 from dpsubspace._estimators import (
     choice,
+    coefficients,
     diagnostics,
     functions,
     private_scores,
@@ -490,6 +491,10 @@ def _of_summary(fitted: Any, *_: Any) -> np.ndarray:
     return np.array([entry.value for entry in fitted.entries])
 
 
+def _of_coefficients(fitted: Any, *_: Any) -> np.ndarray:
+    return fitted.estimate
+
+
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
 
@@ -557,6 +562,7 @@ _FUNCTIONS = (
     diagnostics.private_spread,
     choice.select_public,
     private_scores.private_score,
+    coefficients.private_coefficients,
     table_counts.private_counts,
     table_summary.private_summary,
 )
@@ -584,6 +590,7 @@ DESIGNS = {
     "private_projection_error": Design(_of_errors, rows=_off_directions),
     "private_spread": Design(_of_spread, rows=_one_heap),
     "private_score": Design(_of_score, "classes"),
+    "private_coefficients": Design(_of_coefficients),
     "private_counts": Design(_of_counts),
     "private_summary": Design(_of_summary),
     "select_public": Design(_of_choice, rows=_between_sets),

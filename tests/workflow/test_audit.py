@@ -52,6 +52,7 @@ from dpsubspace import (
     TableEncoder,
     audit_epsilon,
     audit_estimator,
+    private_coefficients,
     private_counts,
     private_covariance,
     private_mean,
@@ -268,6 +269,9 @@ AUDITS = {
     "private_spread": {"plain": Audit(private_spread)},
     "private_score": {
         "plain": Audit(private_score, LABELS, {"model": LAST}),
+    },
+    "private_coefficients": {
+        "plain": Audit(private_coefficients, given={"schema": COLUMNS, "target": "4"}),
     },
     "private_counts": {
         "plain": Audit(private_counts, given={"schema": COLUMNS, "columns": ["0", "1"], "bins": 3}),
