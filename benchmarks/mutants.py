@@ -342,6 +342,12 @@ MUTANTS = [
                 PERSONS,
             ),
             (
+                "_gradients/factors.py",
+                "most = min(_LARGEST, torch.finfo(part.dtype).max)",
+                "most = _LARGEST",
+                "units/test_layers_of_modules.py",
+            ),
+            (
                 "_gradients/layered.py",
                 "return torch.maximum(rounded,",
                 "return 0.5 * torch.maximum(rounded,",
