@@ -440,7 +440,7 @@ def release_subspace(
         raise ValueError("a sum without bounds cannot be released.")
     scaled = matrix * (epsilon * (1 - 1e-6) / spread)
     drawn = sample_matrix_bingham(scaled, n_components, noise.normals, noise.uniform)
-    projection = np.rint(drawn @ drawn.T * 2.0**26) / 2.0**26
+    projection = np.rint(drawn @ drawn.T * 2.0**26) / 2.0**26 + 0.0  # no -0
     start = np.random.default_rng(0).standard_normal(drawn.shape)  # public
     return np.linalg.qr(projection @ start)[0]
 

@@ -126,7 +126,15 @@ def test_subspaces_and_their_complements_have_the_same_law(k):
 @pytest.mark.parametrize("noise", [SecureNoise(), SeededNoise(5)], ids=["secure", "seeded"])
 @pytest.mark.parametrize(
     "values",
-    [[2.0, 1.0], [0.0] * 5, [1e12, 0.0, 1.0], [1e12, 1e12, 0.0, -1e12, 3.0], [1e300, 0.0, 0.0]],
+    [
+        [2.0, 1.0],
+        [0.0] * 5,
+        [1e12, 0.0, 1.0],
+        [1e12, 1e12, 0.0, -1e12, 3.0],
+        [1e300, 0.0, 0.0],
+        [3e-170, 2e-170, 0.0, 0.0],
+        [3e-320, 1e-320, 0.0],
+    ],
     ids=str,
 )
 def test_any_eigenvalues_give_orthonormal_bases(values, noise):
