@@ -222,6 +222,22 @@ def test_temperature_of_a_subspace(relation, factor):
     assert p_value_of_mean(shares, exact) > RARE
 
 
+@pytest.mark.parametrize(("relation", "factor"), [("zero_out", 1.0), ("replace_one", 0.5)])
+def test_a_sum_is_multiplied_by_what_its_bounds_allow(relation, factor, monkeypatch):
+    """Exactly, where draws would tell a large factor only."""
+    asked = []
+
+    def sampler(matrix, *_):
+        asked.append(matrix)
+        return np.eye(4)[:, :2]
+
+    monkeypatch.setattr("dpsubspace._release.mechanisms.sample_matrix_bingham", sampler)
+    total = trace_sum(gram_sum(9.0 * np.eye(4), 3.0), 3.0, 2)
+    release_subspace(total, 2.0, SeededNoise(0), n_components=2, neighboring_relation=relation)
+    assert (asked[0] <= factor * 2.0 * np.eye(4)).all()
+    np.testing.assert_allclose(asked[0], factor * 2.0 * np.eye(4), rtol=1e-5)
+
+
 def test_what_leaves_depends_on_the_subspace_alone(monkeypatch):
     """The sampler's basis knows the eigenvectors of the private sum."""
     basis = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 3)))[0]
