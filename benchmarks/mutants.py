@@ -289,6 +289,18 @@ MUTANTS = [
             ),
             (
                 "mechanisms",
+                "square + math.sqrt(n_components) * (total",
+                "square + (total",
+                "units/test_matrix_bingham.py",
+            ),
+            (
+                "mechanisms",
+                "matrix * (epsilon * (1 - 1e-6) / spread)",
+                "matrix * (2 * epsilon / spread)",
+                "units/test_matrix_bingham.py",
+            ),
+            (
+                "mechanisms",
                 "lost = behind * ((epsilon - min(1e-10, epsilon / 2)) / bounds",
                 "lost = 1.3 * behind * ((epsilon - min(1e-10, epsilon / 2)) / bounds",
                 CHOICE,
@@ -340,6 +352,12 @@ MUTANTS = [
                 "weights.dtype, copy=False) * weights",
                 "weights.dtype, copy=False) * 0 + weights",
                 PERSONS,
+            ),
+            (
+                "_gradients/factors.py",
+                "most = min(_LARGEST, torch.finfo(part.dtype).max)",
+                "most = _LARGEST",
+                "units/test_layers_of_modules.py",
             ),
             (
                 "_gradients/layered.py",

@@ -376,9 +376,11 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
       instead, which move by no more, and the moment within the subspace. "bingham" draws directions
       at random, at a price for each, and releases what lies along them with Laplace noise.
 
-    "matrix_bingham" draws their subspace at once, at the price of one direction. All but what these
-    two do are Gaussian mechanisms, calibrated together and exactly; together
-    they never cost more than `epsilon`. The unit is one row. Public are the numbers of rows and
+    "matrix_bingham" draws their subspace at once, at the price of one direction. The draw takes
+    long, with no limit, where more directions than are asked for are about as strong as each other
+    and far above the rest: to give up would tell something of the rows. All but what these two do
+    are Gaussian mechanisms, calibrated together and exactly; together they never cost more than
+    `epsilon`. The unit is one row. Public are the numbers of rows and
     features, `data_norm`, `X_public` and all parameters but `random_state`.
 
     Clipping to a radius near the shortest rows keeps directions and forgets lengths, as

@@ -119,10 +119,11 @@ class Outer:
         """
         t, d_in, d_out = self.sizes
         total = weights.new_zeros((d_out, d_in))
-        for rows in slices(len(weights), max(1, min(BLOCK, _WIDE // (t * (d_in + d_out))))):
+        for rows in slices(len(weights), max(1, min(BLOCK, _WIDE // max(1, t * (d_in + d_out))))):
             A, D = self._wide(rows)
             weighted = (D * weights[rows, None, None]).flatten(0, 1)
-            total.addmm_(weighted.T, A.flatten(0, 1))
+            # Not addmm_, which may round the total at each position.
+            total += weighted.T @ A.flatten(0, 1)
         return total
 
     def at(self, rows: slice) -> Outer:
@@ -232,8 +233,10 @@ def _in_range(parts: list[torch.Tensor]) -> torch.Tensor:
 
     found = []
     for part in (part for part in parts if math.prod(part.shape[1:])):
+        # In float32 no finite number is above 1e70, which is inf there, and inf is not above it.
+        most = min(_LARGEST, torch.finfo(part.dtype).max)
         low, high = part.flatten(1).aminmax(dim=1)
-        found.append((low >= -_LARGEST) & (high <= _LARGEST))
+        found.append((low >= -most) & (high <= most))
     return torch.stack(found).all(0)
 
 

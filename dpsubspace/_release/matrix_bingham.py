@@ -83,6 +83,8 @@ def sample_matrix_bingham(
         return vectors
     # Beyond 1e100 an axis is left out of the subspace, but for what rounding hides.
     gaps = np.clip(values[:k, None] - values[None, k:], 0.0, 1e100)
+    # Below 1e-100 no density is another one, and squares are out of range.
+    gaps[gaps < 1e-100] = 0.0
     columns = _fitted(gaps)
     while True:
         rows = _proposal(columns, normals, uniforms)

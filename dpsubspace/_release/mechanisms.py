@@ -381,21 +381,10 @@ def release_direction(
     matrix = (matrix + matrix.T) / 2
     if epsilon == math.inf:
         return np.linalg.eigh(matrix)[1][:, -1]
-    spread = _spread(total, neighboring_relation)
+    spread = _score_spread(total, neighboring_relation)
     direction = sample_bingham(matrix * (epsilon / spread), noise.normals, noise.uniform)
     rounded = np.rint(direction * 2.0**26) + 0.0  # no -0
     return rounded / np.linalg.norm(rounded)
-
-
-def _spread(total: BoundedSum, neighboring_relation: str) -> float:
-    """Difference between the most and the least that a record can add to a quadratic score."""
-    spread = {
-        "zero_out": total.norm_bound,
-        "replace_one": math.sqrt(2) * total.replace_bound,
-    }[neighboring_relation]
-    if not spread < math.inf:
-        raise ValueError("a sum without bounds cannot be released.")
-    return spread
 
 
 def release_subspace(
@@ -438,12 +427,23 @@ def release_subspace(
     matrix = (matrix + matrix.T) / 2
     if epsilon == math.inf:
         return np.linalg.eigh(matrix)[1][:, ::-1][:, :n_components]
-    spread = _spread(total, neighboring_relation)
+    spread = _score_spread(total, neighboring_relation)
     scaled = matrix * (epsilon * (1 - 1e-6) / spread)
     drawn = sample_matrix_bingham(scaled, n_components, noise.normals, noise.uniform)
-    projection = np.rint(drawn @ drawn.T * 2.0**26) / 2.0**26
+    projection = np.rint(drawn @ drawn.T * 2.0**26) / 2.0**26 + 0.0  # no -0
     start = np.random.default_rng(0).standard_normal(drawn.shape)  # public
     return np.linalg.qr(projection @ start)[0]
+
+
+def _score_spread(total: BoundedSum, neighboring_relation: str) -> float:
+    """How far apart one record moves the scores of two draws, at most."""
+    spread = {
+        "zero_out": total.norm_bound,
+        "replace_one": math.sqrt(2) * total.replace_bound,
+    }[neighboring_relation]
+    if not spread < math.inf:
+        raise ValueError("a sum without bounds cannot be released.")
+    return spread
 
 
 def release_choice(

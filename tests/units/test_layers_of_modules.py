@@ -424,6 +424,44 @@ def test_a_changed_row_moves_a_sum_by_no_more_than_the_bounds(name, bad):
             assert torch.equal(sums[1], sums[2])
 
 
+@pytest.mark.parametrize("name", ["linear", "wide"])
+def test_a_row_with_one_entry_out_of_range_counts_as_none(name):
+    """Scores, or what comes out of the first layer, may be finite although its input is not."""
+    module, (X, y) = made(name, torch.float32), rows(20)
+    records = who(np.arange(20) != 5, 20)
+    options = {"n_targets": 3, "microbatch_size": 8}
+    sources = [LayeredSource(module, LogLoss(), X, y, records=records, **options)]
+    for bad in (np.inf, -np.inf, 1e39):
+        other = X.copy()
+        other[5, 7] = bad
+        sources.append(LayeredSource(module, LogLoss(), other, y, **options))
+    nulled, *totals = (
+        sum(clipped_sum(source.at(source.start(), part), 0.3).value for part in source.chunks())
+        for source in sources
+    )
+    for total in totals:
+        assert torch.isfinite(total).all() and torch.equal(total, nulled)
+    products = ModuleGradients(module, LogLoss(), other, y, n_targets=3).squares()
+    assert np.isfinite(products).all() and products[5] == 0
+
+
+def test_sums_of_layers_without_positions_are_zero():
+    class Empty(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Linear(WIDTH, 40), nn.Linear(WIDTH, 3)
+
+        def forward(self, rows):
+            none = self.layer(rows[:, None][:, :0])
+            return self.head(rows) + none.sum((1, 2))[:, None]
+
+    found, formed = both(Empty().double(), *rows(11))
+    close = {"rtol": 1e-8, "atol": 1e-12}
+    torch.testing.assert_close(
+        clipped_sum(found, 0.1).value, clipped_sum(formed, 0.1).value, **close
+    )
+
+
 def test_chunks_of_factors_are_larger_and_no_rows_are_none():
     X, y = rows(5000)
     source = LayeredSource(made("linear", torch.float32), LogLoss(), X, y, n_targets=3)

@@ -126,7 +126,15 @@ def test_subspaces_and_their_complements_have_the_same_law(k):
 @pytest.mark.parametrize("noise", [SecureNoise(), SeededNoise(5)], ids=["secure", "seeded"])
 @pytest.mark.parametrize(
     "values",
-    [[2.0, 1.0], [0.0] * 5, [1e12, 0.0, 1.0], [1e12, 1e12, 0.0, -1e12, 3.0], [1e300, 0.0, 0.0]],
+    [
+        [2.0, 1.0],
+        [0.0] * 5,
+        [1e12, 0.0, 1.0],
+        [1e12, 1e12, 0.0, -1e12, 3.0],
+        [1e300, 0.0, 0.0],
+        [3e-170, 2e-170, 0.0, 0.0],
+        [3e-320, 1e-320, 0.0],
+    ],
     ids=str,
 )
 def test_any_eigenvalues_give_orthonormal_bases(values, noise):
@@ -212,6 +220,22 @@ def test_temperature_of_a_subspace(relation, factor):
     shares = np.square(drawn).sum(axis=(1, 2)) / 2
     exact = mean_shares(factor * epsilon * values)[:2].sum() / 2
     assert p_value_of_mean(shares, exact) > RARE
+
+
+@pytest.mark.parametrize(("relation", "factor"), [("zero_out", 1.0), ("replace_one", 0.5)])
+def test_a_sum_is_multiplied_by_what_its_bounds_allow(relation, factor, monkeypatch):
+    """Exactly, where draws would tell a large factor only."""
+    asked = []
+
+    def sampler(matrix, *_):
+        asked.append(matrix)
+        return np.eye(4)[:, :2]
+
+    monkeypatch.setattr("dpsubspace._release.mechanisms.sample_matrix_bingham", sampler)
+    total = trace_sum(gram_sum(9.0 * np.eye(4), 3.0), 3.0, 2)
+    release_subspace(total, 2.0, SeededNoise(0), n_components=2, neighboring_relation=relation)
+    assert (asked[0] <= factor * 2.0 * np.eye(4)).all()
+    np.testing.assert_allclose(asked[0], factor * 2.0 * np.eye(4), rtol=1e-5)
 
 
 def test_what_leaves_depends_on_the_subspace_alone(monkeypatch):
