@@ -125,7 +125,7 @@ def test_intervals_cover(target, n):
 
 
 def test_intervals_cover_where_nearly_all_residuals_are_small():
-    """What is cut from residuals that noisy counts hide is counted: 53 % covered without that."""
+    """What noisy counts of residuals hide is counted: 53 % covered without that."""
     n, covered = 5000, np.zeros(3)
     for seed in range(FITS):
         X = np.random.default_rng(seed).uniform(0, 1, size=(n, 2))
