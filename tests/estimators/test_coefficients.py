@@ -126,7 +126,7 @@ def test_intervals_cover(target, n):
 
 def test_intervals_cover_where_nearly_all_residuals_are_small():
     """What noisy counts of residuals hide is counted: 53 % covered without that."""
-    n, covered = 5000, np.zeros(3)
+    n, covered, truth = 5000, np.zeros(3), np.array([0.0, 1.0, 1.0])
     for seed in range(FITS):
         X = np.random.default_rng(seed).uniform(0, 1, size=(n, 2))
         found = private_coefficients(
@@ -137,7 +137,7 @@ def test_intervals_cover_where_nearly_all_residuals_are_small():
             epsilon=0.3,
             random_state=seed,
         )
-        covered += (found.low <= [0, 1, 1]) & ([0, 1, 1] <= found.high)
+        covered += (found.low <= truth) & (truth <= found.high)
     # As above: one of three that covers with 92 % has fewer once in 1e9.
     assert covered.min() >= binom.ppf(1e-9 / 3, FITS, 0.92)
 
