@@ -61,6 +61,12 @@ RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 
 MUTANTS = [
+    Mutant(
+        "_solvers/equations.py",
+        "beyond @ counts + noisy",
+        "beyond @ counts - noisy",
+        "estimators/test_coefficients.py",
+    ),
     # Accounting: what is charged.
     *(
         Mutant(f"_accounting/{file}.py", old, new, tests)

@@ -271,7 +271,8 @@ def private_coefficients(
     Coefficients are in the units of the table: how much the target changes, or its log-odds,
     for one more unit of a column, and against the reference for a category. Intervals count the
     noise that protects the rows as well as chance in which rows there are. A coefficient that
-    noise hides gets a wide interval, or one without ends, and never a short one.
+    noise hides gets a wide interval, or one without ends. That intervals cover is seen in
+    simulations, and rests on a prior for the other coefficients (see the notes).
 
     Parameters
     ----------

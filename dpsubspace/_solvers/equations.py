@@ -284,17 +284,17 @@ def cut_of_residuals(
     """Release the size at which residuals are cut: noise and bias are least there, about.
 
     The noise of a score grows with that size. What is cut from residuals beyond biases the score
-    by no more than it adds up to. Where noise hides the counts of large residuals, what they bring
-    is small beside the noise that it saves.
+    by no more than it adds up to. What noise in the counts may hide is added, so that few rows or
+    a small epsilon cut little.
     """
     total = size_counts(design, design.residuals(weights))
     counts = to_numpy(releases.gaussian("residuals", total))
     highs = _EDGES
     middles = (np.append(0.0, highs[:-1]) + highs) / 2
     beyond = np.maximum(middles[None, :] - highs[:, None], 0.0)
-    # Less a deviation of its noise, which would pass for large residuals where there are none.
+    # With a deviation of its noise: the least of noisy biases is one that noise made too small.
     noisy = releases.noise_of("residuals", total) * np.linalg.norm(beyond, axis=1)
-    bias = np.maximum(beyond @ counts - noisy, 0.0)
+    bias = np.maximum(beyond @ counts + noisy, 0.0)
     part = releases.budget.parts["last score"].share + releases.budget.parts["second score"].share
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
     noise = releases.noise_of("last score", unit)
