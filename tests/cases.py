@@ -317,7 +317,8 @@ def counted(X, target, random_state, **options):
 
 COUNTED = {
     "plain": {"columns": ["plain", "word"]},
-    "gaps": {"columns": "gaps", "bins": [-2, 0, 1]},
+    # As many cells as tell a wrong factor of the noise.
+    "gaps": {"columns": "gaps", "bins": [-2 + i / 16 for i in range(64)]},
     "letters": {"columns": ["letter", "gaps", "word"], "bins": 3},
 }
 # At such a level Gaussian noise has shorter intervals, and is taken.

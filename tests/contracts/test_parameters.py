@@ -556,7 +556,10 @@ WALKS = [
         described(private_counts, ["a", "c"]),
         BUDGET | {"bins": 3, "level": 0.5, "groups": WHOSE},
         {"plain": {}, "without privacy": {"epsilon": INF}},
-        {"without privacy": EXACT | {"level": "They are about noise alone"}},
+        {
+            "plain": {"delta": "Laplace noise is taken, which has no delta, unless another"},
+            "without privacy": EXACT | {"level": "They are about noise alone"},
+        },
         cheap=("plain", "without privacy"),
     ),
     Walk(
