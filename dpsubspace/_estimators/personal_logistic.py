@@ -287,7 +287,8 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
             Labels out of ``classes_``. They tell of the rows that a person had
             in ``fit``, and belong to that person; those of ``public_part()`` do not.
         """
-        return self.classes_[(self._scores(X, groups) > 0).astype(np.intp)]
+        positive = self._scores(X, groups) > 0
+        return self.classes_[positive.astype(np.intp)]
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> np.ndarray:
         """Return class probabilities by each row's own model.

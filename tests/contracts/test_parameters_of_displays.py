@@ -1,5 +1,7 @@
 """The walk over parameters of displays: what is set is seen in the picture."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -356,6 +358,7 @@ CALIBRATIONS = evaluations(
 with literally():
     ERRORS = private_projection_error(X[30:], X[:30], epsilon=9.0, random_state=0)
     PIXELS = np.random.default_rng(0).normal(size=(20, 64))
+OF_MODULE = {"module": {"module": "cnn", "input_shape": (8, 8)}} if find_spec("torch") else {}
 MISSED = {"n_components": [1, 2, 4], "error": [0.8, 0.5, 0.2]}
 PROJECTIONS = walks_of(
     ProjectionErrorDisplay,
@@ -375,7 +378,7 @@ PROJECTIONS = walks_of(
             AX
             | {"n_components": [2], "random_state": 1, "name": "ours"}
             | {"module": "cnn", "input_shape": (4, 4, 4), "n_classes": 3},
-            {"plain": {}, "module": {"module": "cnn", "input_shape": (8, 8)}},
+            {"plain": {}} | OF_MODULE,
             {"plain": dict.fromkeys(("input_shape", "n_classes"), "is used without a `module`.")},
         ),
         "from_released": (
