@@ -15,10 +15,12 @@ from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, nearest, shown
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._solvers.equations import PARTS, Design, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
+from dpsubspace._tables.cells import in_unit, middle_of, values_of
 from dpsubspace._tables.kinds import MISSING, Categories, Range
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -39,9 +41,7 @@ class _Term:
     shift: float = 0.0
 
     def at(self, found: Interval) -> Interval:
-        return Interval(
-            *(self.shift + self.factor * x for x in (found.value, found.low, found.high))
-        )
+        return Interval(*(self.shift + self.factor * x for x in found))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -166,16 +166,7 @@ class PrivateCoefficients:
         str
             A title, a line for each coefficient, and what protects the rows.
         """
-        head, rows = self._printed()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  ".join(
-                [cells[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-            )
-            for cells in [head, *rows]
-        ]
-        return "\n".join([self._title, "", *lines, "", self._footnote])
+        return "\n".join([self._title, "", *as_text(self._printed(), 1), "", self._footnote])
 
     def __str__(self) -> str:
         return self.summary()
@@ -184,16 +175,8 @@ class PrivateCoefficients:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        head, rows = self._printed()
-        first = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-            for cells in rows
-        )
-        return (
-            f"<table><caption>{html.escape(self._title)}</caption><thead><tr>{first}</tr></thead>"
-            f"<tbody>{body}</tbody></table><p>{html.escape(self._footnote)}</p>"
-        )
+        page = as_html(self._title, self._printed(), 1)
+        return f"{page}<p>{html.escape(self._footnote)}</p>"
 
     # What is printed ------------------------------------------------------------------------
 
@@ -225,7 +208,8 @@ class PrivateCoefficients:
             }
         return columns
 
-    def _printed(self) -> tuple[list[str], list[list[str]]]:
+    def _printed(self) -> list[list[str]]:
+        """Cells of the printed table, its head first."""
         interval = f"{100 * self.level:g}% interval"
         columns = self._columns()
         head = ["", "coefficient", interval]
@@ -240,7 +224,7 @@ class PrivateCoefficients:
                 cells.append(f"{columns[value][i]:.3g}")
                 cells.append(f"{columns[low][i]:.3g} to {columns[high][i]:.3g}")
             rows.append(cells)
-        return head, rows
+        return [head, *rows]
 
 
 def _exp(values: np.ndarray) -> np.ndarray:
@@ -433,9 +417,7 @@ def _intervals(
 ) -> dict[str, Any]:
     each = 1 - (1 - level) / len(terms) if simultaneous else level
     found = [term.at(interval_along(equations, term.direction, each)) for term in terms]
-    value, low, high = (
-        np.array(part) for part in zip(*(_parts(one) for one in found), strict=True)
-    )
+    value, low, high = (np.array(part) for part in zip(*found, strict=True))
     return {
         "estimate": value,
         "low": low,
@@ -443,10 +425,6 @@ def _intervals(
         "level": level,
         "simultaneous": simultaneous,
     }
-
-
-def _parts(found: Interval) -> tuple[float, float, float]:
-    return found.value, found.low, found.high
 
 
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:
@@ -551,50 +529,41 @@ class _Coding:
         kind: Any = self.schema[name]
         return [value for value in kind.values if value != self.references[name]]
 
-    def _ends(self, name: str) -> tuple[float, float]:
-        """Middle and half of a range."""
-        low, high = self.schema[name]._ends or (-1.0, 1.0)
-        return low / 2 + high / 2, high / 2 - low / 2
-
     def design(self, table: Table, records: Records) -> Design:
         """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
         columns = [np.ones(len(table))]
         for name, kind in self._features():
             if name in self.schema.numbers:
-                values = table.numbers[:, self.schema.numbers.index(name)]
-                columns.append(np.nan_to_num(self._scaled(name, values)))
+                values = values_of(table, self.schema, name)
+                columns.append(np.nan_to_num(in_unit(values, kind)))
                 columns += [np.isnan(values)] if kind.missing else []
             else:
-                codes = table.codes[:, self.schema.categories.index(name)]
+                codes = values_of(table, self.schema, name)
                 columns += [codes == kind.values.index(value) for value in self._others(name)]
                 columns += [codes == MISSING] if kind.missing else []
+        kind: Any = self.schema[self.target]
+        targets = values_of(table, self.schema, self.target)
         if self.family == "linear":
-            at = self.schema.numbers.index(self.target)
-            targets = self._scaled(self.target, table.numbers[:, at])
+            targets = in_unit(targets, kind)
         else:
-            kind: Any = self.schema[self.target]
-            at = self.schema.categories.index(self.target)
             event = kind.values.index(self._others(self.target)[0])
-            targets = (table.codes[:, at] == event).astype(np.float64)
+            targets = (targets == event).astype(np.float64)
         rows = np.empty((len(table), len(columns)))
         for i, column in enumerate(columns):
             rows[:, i] = column
         return Design(rows, targets, len(self.schema), self.family, records)
-
-    def _scaled(self, name: str, values: np.ndarray) -> np.ndarray:
-        middle, half = self._ends(name)
-        return np.clip((values - middle) / half, -1.0, 1.0)
 
     def _features(self) -> list[tuple[str, Any]]:
         return [(name, kind) for name, kind in self.schema.items() if name != self.target]
 
     def terms(self) -> tuple[_Term, ...]:
         """Coefficients in the order of the columns of the design."""
-        middle, unit = self._ends(self.target) if self.family == "linear" else (0.0, 1.0)
+        linear = self.family == "linear"
+        middle, unit = middle_of(self.schema[self.target]) if linear else (0.0, 1.0)
         names, factors, places = [_INTERCEPT], [unit], [0.0]
         for name, kind in self._features():
             if name in self.schema.numbers:
-                of_name, half = self._ends(name)
+                of_name, half = middle_of(kind)
                 names, factors = [*names, name], [*factors, unit / half]
                 places.append(of_name / half)
             else:

@@ -22,7 +22,13 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows, named
 from dpsubspace._rows.public import check_public_rows
 from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
-from dpsubspace._statistics.counts import RADIUS_COUNTS, count_noise, noisy_parts, noisy_radius
+from dpsubspace._statistics.counts import (
+    RADIUS_COUNTS,
+    count_noise,
+    noise_of_parts,
+    noisy_parts,
+    noisy_radius,
+)
 from dpsubspace._statistics.means import noisy_mean, recentred_mean
 from dpsubspace._statistics.quantiles import weighted_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -224,8 +230,8 @@ def private_projection_error(
     budget = Budget.split(target, {"shares": Part(1.0)}, records.n)
     public = (f"{sum(map(len, sets))} rows of X_public",)
     call = PrivateCall("private_projection_error", budget, noise, records, X.shape[1], public)
-    per_share = budget.scales["shares"] * (1 if neighboring_relation == "zero_out" else 0.5**0.5)
-    if (spread := per_share * math.sqrt(len(counts)) / records.n) > _NOISY and target.private:
+    of_share = noise_of_parts(budget.scales["shares"], neighboring_relation, records.n)
+    if (spread := of_share * math.sqrt(len(counts))) > _NOISY and target.private:
         warn(
             f"the noise of the last error, a number from 0 to 1, is {spread:.2g} with {records.n}"
             f" {records.unit}s. Fewer numbers of `n_components`, more rows or a larger epsilon"

@@ -410,7 +410,8 @@ class PublicGuide:
             directions=None if directions is None else directions.vectors,
             mirrored=self.mirror and trusted,
         )
-        if self.init == "zero" or (self.init == "auto" and not trusted) or labelled is None:
+        started = trusted if self.init == "auto" else self.init == "public"
+        if labelled is None or not started:
             return guided
         energies = (directions or principal).energies
         remaining = _auto.remaining(

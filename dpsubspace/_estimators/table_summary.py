@@ -16,7 +16,7 @@ from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_real, shown
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import with_words
-from dpsubspace._estimators.table_counts import as_html, as_text
+from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
@@ -37,8 +37,15 @@ from dpsubspace._statistics.table_intervals import (
     agreeing,
     onto_total,
 )
-from dpsubspace._tables.cells import NO_VALUE, UNLISTED, scale_points
-from dpsubspace._tables.kinds import MISSING
+from dpsubspace._tables.cells import (
+    NO_VALUE,
+    UNLISTED,
+    cells_of_codes,
+    in_unit,
+    middle_of,
+    scale_points,
+    values_of,
+)
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -572,7 +579,7 @@ class _Summary:
     ) -> _Found:
         group = np.zeros(len(table), dtype=np.intp)
         if self.by is not None:
-            group = table.codes[:, self.schema.categories.index(self.by)]
+            group = values_of(table, self.schema, self.by)
             group = np.where(group < 0, len(self.groups), group)
         noise: dict[str, float] = {}
         counts, deviation = self._counts(table, group, records, releases)
@@ -613,11 +620,10 @@ class _Summary:
         kind = self.schema[name]
         if name == self.by:
             return np.zeros(len(table), dtype=np.intp)
+        values = values_of(table, self.schema, name)
         if not kind._categorical:
-            return np.isnan(table.numbers[:, self.schema.numbers.index(name)]).astype(np.intp)
-        codes = table.codes[:, self.schema.categories.index(name)]
-        last = len(kind.values)  # type: ignore[attr-defined]
-        return np.where(codes < 0, last + (codes == MISSING), codes)
+            return np.isnan(values).astype(np.intp)
+        return cells_of_codes(values, len(kind.values))  # type: ignore[attr-defined]
 
     def _sums(
         self, table: Table, group: np.ndarray, records: Records, releases: Releases
@@ -628,8 +634,7 @@ class _Summary:
             return None, 0.0
         raw = np.empty((len(names), 2, self.n_groups))
         for place, name in enumerate(names):
-            middle, half = _middle(self.schema, name)
-            units = np.clip((table.numbers[:, place] - middle) / half, -1.0, 1.0)
+            units = in_unit(table.numbers[:, place], self.schema[name])
             raw[place] = unit_sums(units, group, self.n_groups, records)
         total = unit_total(raw, len(names))
         noisy = releases.gaussian("moments", total)
@@ -657,12 +662,6 @@ class _Summary:
             "quantiles",
             confidence=confidence,
         )
-
-
-def _middle(schema: Schema, name: str) -> tuple[float, float]:
-    """Middle of a range, and half of its width."""
-    low, high = schema[name]._ends  # type: ignore[misc]
-    return low / 2 + high / 2, high / 2 - low / 2
 
 
 # What follows from it ---------------------------------------------------------------------------
@@ -749,7 +748,7 @@ class _Found:
     ) -> Iterator[tuple[str, None, float, float, float]]:
         assert self.sums is not None and self.quantiles is not None
         column = self.plan.schema.numbers.index(name)
-        middle, half = _middle(self.plan.schema, name)
+        middle, half = middle_of(self.plan.schema[name])
         first, second = self.sums[column, :, place]
         there, of_there = self._there(name, place)
         square = self.noise["moments"] ** 2

@@ -252,7 +252,7 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     from torch.nn.functional import pad
 
     if not _convolves(layer):
-        return _flat(A, layer.in_features)
+        return _by_position(A, layer.in_features)
     sides = len(layer.kernel_size)
     images = A.reshape(-1, *A.shape[-sides - 1 :])
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -270,12 +270,12 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
 def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:
     """Gradients by the outputs of a layer at each of its positions, (n, positions, d_out)."""
     if not _convolves(layer):
-        return _flat(D, layer.out_features)
+        return _by_position(D, layer.out_features)
     D = D.movedim(-len(layer.kernel_size) - 1, -1)
-    return _flat(D, layer.out_channels)
+    return _by_position(D, layer.out_channels)
 
 
-def _flat(factor: torch.Tensor, size: int) -> torch.Tensor:
+def _by_position(factor: torch.Tensor, size: int) -> torch.Tensor:
     return factor.reshape(len(factor), math.prod(factor.shape[1:]) // size, size)
 
 
@@ -343,12 +343,12 @@ class LayerByLayer(RowByRow):
         ]
 
     @property
-    def positions(self) -> int:
+    def n_positions(self) -> int:
         """Most products ``d_s a_s^T`` of which a gradient that is not formed is the sum."""
-        each = (sum(self._positions(i) for i in self._weights[name]) for name in self._outer)
+        each = (sum(self._n_positions(i) for i in self._weights[name]) for name in self._outer)
         return max(1, *each, 1)
 
-    def _positions(self, i: int) -> int:
+    def _n_positions(self, i: int) -> int:
         call = self._calls[i]
         return math.prod(call.gave) // call.layer.weight.shape[0]
 
@@ -598,6 +598,6 @@ class LayerByLayer(RowByRow):
         return columns
 
     def _dense_entries(self) -> int:
-        positions = [self._positions(i) * _d_in(call.layer) for i, call in enumerate(self._calls)]
+        positions = [self._n_positions(i) * _d_in(call.layer) for i, call in enumerate(self._calls)]
         formed = sum(part.stop - part.start for part in self._columns.values())
         return 2 * formed + sum(math.prod(call.gave) for call in self._calls) + max([0, *positions])

@@ -56,7 +56,7 @@ class LayeredGradients:
         """
         import torch
 
-        squares, longer = (self._formed().norms() ** 2 for _ in range(2))
+        squares = longer = self._formed().norms() ** 2
         for outer in self.held.outer:
             own, other = outer.lengths()
             squares, longer = squares + own, longer + other
@@ -127,14 +127,16 @@ class LayeredSource(ModuleSource):
 
     def at(self, params: Array, rows: Array) -> LayeredGradients:
         slack = self._slack if isinstance(rows, slice) else self._batch_slack
-        X, index = self.X[rows], np.arange(len(self.X))[rows]
+        X, index = self.X[rows], rows
+        if isinstance(rows, slice):
+            index = np.arange(*rows.indices(len(self.X)))
         weights = self._rows.named(params)
         with exact_arithmetic(self.device):
             held = guarded(lambda n: self._rows.held(self._batches(X, index), n, weights), len(X))
         formed, others = self._rows.places
         return LayeredGradients(held, formed, others, (self.n_params,), slack)
 
-    def _batches(self, X: np.ndarray, index: np.ndarray) -> Iterator[Any]:
+    def _batches(self, X: np.ndarray, index: Any) -> Iterator[Any]:
         for part in slices(len(X), self.chunk) or [slice(0, 0)]:
             batch, some = self._rows.batch(X[part], self.chunk), index[part]
             yield batch, len(some), lambda scores, some=some: self.residuals(scores, some)[0]
@@ -149,5 +151,5 @@ class LayeredSource(ModuleSource):
     @property
     def _units(self) -> float:
         """Units of rounding of the sum of a block, over those of a sum of its rows."""
-        t = self._rows.positions
+        t = self._rows.n_positions
         return 1.0 if t == 1 else t / _CANCELLED

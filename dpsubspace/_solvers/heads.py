@@ -292,13 +292,13 @@ class Numbers:
         return noise, 1.0
 
 
-_NUMBERS = Numbers()
+NUMBERS = Numbers()
 
 
 # Fits -------------------------------------------------------------------------------------------
 
 
-def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = _NUMBERS) -> Ridge:
+def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = NUMBERS) -> Ridge:
     if prior.centre is not None:
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
         found = ridge(moved, replace(prior, centre=None), outcome)
@@ -410,7 +410,7 @@ class HeadPrior:
     # (C,): logarithms of what each prior counts before a person's rows are seen.
     log_weights: np.ndarray
     known: bool = True  # Whether `noise` was seen through the noise of its release
-    outcome: Outcome = _NUMBERS  # What is predicted
+    outcome: Outcome = NUMBERS  # What is predicted
 
     @classmethod
     def of(
@@ -421,7 +421,7 @@ class HeadPrior:
         public: np.ndarray | None = None,
         tasks: Candidate | None = None,
         known: bool = True,
-        outcome: Outcome = _NUMBERS,
+        outcome: Outcome = NUMBERS,
     ) -> HeadPrior:
         """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
 
@@ -462,7 +462,7 @@ class HeadPrior:
         return cls(tuple(found), noise, np.zeros(len(found)), known, outcome)
 
     @classmethod
-    def checking(cls, public: np.ndarray, outcome: Outcome = _NUMBERS) -> HeadPrior:
+    def checking(cls, public: np.ndarray, outcome: Outcome = NUMBERS) -> HeadPrior:
         """Priors of an intercept, and of weights along orthonormal public directions beside it."""
         constant = np.zeros((len(public) + 1, 1))
         constant[0] = math.sqrt(_USUAL_INTERCEPT)

@@ -29,7 +29,7 @@ from dpsubspace._array import to_numpy
 from dpsubspace._public.tasks import TaskPrior
 from dpsubspace._release.mechanisms import vector_sum
 from dpsubspace._release.releases import Releases
-from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads, Numbers, Outcome
+from dpsubspace._solvers.heads import NUMBERS, Candidate, HeadPrior, Heads, Outcome
 from dpsubspace._statistics.moments import packed, symmetric
 from dpsubspace._statistics.persons import (
     PersonChunk,
@@ -37,8 +37,6 @@ from dpsubspace._statistics.persons import (
     products,
     unit_weights,
 )
-
-_NUMBERS = Numbers()
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 CHECK = "public directions"
@@ -130,7 +128,7 @@ class PersonalSolver:
     n_iter: int = 0  # Number of rounds
     rate: float = 1.0  # Probability with which a person enters the Poisson batch of a round
     public: bool = False  # Whether there are public directions to start at
-    outcome: Outcome = _NUMBERS  # What is predicted
+    outcome: Outcome = NUMBERS  # What is predicted
 
     def parts(self) -> dict[str, Part]:
         shares, rounds = dict(_SHARES), self.n_iter
@@ -287,7 +285,7 @@ def released_pairs(
 
 
 def released_doubt(
-    persons: PersonRows, releases: Releases, start: np.ndarray, outcome: Outcome = _NUMBERS
+    persons: PersonRows, releases: Releases, start: np.ndarray, outcome: Outcome = NUMBERS
 ) -> bool:
     """Whether heads along public directions (d, q) do no better than intercepts, over all persons.
 

@@ -291,6 +291,12 @@ def noisy_parts(
     return means, releases.noise_of(name, released) / records.n
 
 
+def noise_of_parts(noise_multiplier: float, neighboring_relation: str, n_records: int) -> float:
+    """Standard deviation of the noise of each mean that :func:`noisy_parts` releases, about."""
+    unit = BoundedSum(np.zeros(1), 1.0, math.sqrt(2)).unit(neighboring_relation)
+    return noise_multiplier * unit / n_records
+
+
 def _in_unit(values: Array) -> Array:
     xp = namespace(values)
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import chi2, norm
@@ -91,8 +92,7 @@ class Equations:
         )
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     value: float
     low: float
     high: float
@@ -103,7 +103,7 @@ def interval_along(equations: Equations, direction: np.ndarray, level: float) ->
     length = float(np.linalg.norm(direction))
     turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
     found = _exact(turned, z) if equations.exact else _inverted(turned, z)
-    return Interval(*(length * x for x in (found.value, found.low, found.high)))
+    return Interval(*(length * x for x in found))
 
 
 def _exact(own: Equations, z: float) -> Interval:

@@ -54,10 +54,14 @@ class CellColumn:
     def cells(self, values: np.ndarray) -> np.ndarray:
         """Cell of each row, of numbers or codes that :func:`read_table` gives."""
         if self.edges is None:
-            last = self.n_values + (values == MISSING)
-            return np.where(values < 0, last, values).astype(np.intp)
+            return cells_of_codes(values, self.n_values)
         found = np.searchsorted(self.edges[1:-1], values, side="right")
         return np.where(np.isnan(values), self.n_values, found).astype(np.intp)
+
+
+def cells_of_codes(codes: np.ndarray, n_values: int) -> np.ndarray:
+    """Cells of codes of categories: rows of none have the next one, and missing ones the last."""
+    return np.where(codes < 0, n_values + (codes == MISSING), codes).astype(np.intp)
 
 
 def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
@@ -98,6 +102,19 @@ def scale_points(kind: Kind, n_points: int) -> np.ndarray:
     points = low * (1 - shares) + high * shares
     points[0], points[-1] = low, high
     return points
+
+
+def middle_of(kind: Kind) -> tuple[float, float]:
+    """Middle of a public range, and half of its width."""
+    assert kind._ends is not None
+    low, high = kind._ends
+    return low / 2 + high / 2, high / 2 - low / 2
+
+
+def in_unit(values: np.ndarray, kind: Kind) -> np.ndarray:
+    """Numbers of a column on its public range, from -1 to 1: those beyond it are its ends."""
+    middle, half = middle_of(kind)
+    return np.clip((values - middle) / half, -1.0, 1.0)
 
 
 def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[CellColumn]:

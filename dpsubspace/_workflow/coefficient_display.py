@@ -102,11 +102,11 @@ class CoefficientDisplay(Display):
         """
         cls._pyplot()
         odds = coefficients.family == "logistic"
-        columns = [coefficients.estimate, coefficients.low, coefficients.high]
-        if odds:
-            with np.errstate(over="ignore"):
-                columns = [np.exp(column) for column in columns]
-        estimate, low, high = (column[1:] for column in columns)
+        names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
+        columns = coefficients._columns()
+        estimate, low, high = (
+            columns[name][1:] for name in (names if odds else ("estimate", "low", "high"))
+        )
         name = "odds ratio" if odds else "coefficient"
         display = cls(
             terms=coefficients.terms[1:],

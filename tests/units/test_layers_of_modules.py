@@ -483,7 +483,7 @@ def test_slack_counts_positions_and_what_moves(monkeypatch):
         monkeypatch.setattr(factors.LayerByLayer, "spreads", lambda self, size: (again, elsewhere))
         source = LayeredSource(made(name), LogLoss(), X, y, n_targets=3, microbatch_size=128)
         parts = (slice(0, 5), np.arange(5))
-        return [source.at(source.start(), part).slack() for part in parts], source._rows.positions
+        return [source.at(source.start(), part).slack() for part in parts], source._rows.n_positions
 
     (flat, batch), positions = slacks("wide")
     assert positions == 1 and flat < batch < 1e-9
