@@ -90,7 +90,9 @@ def test_planes_in_four_dimensions_have_the_moments_of_pairs(values):
 
 
 def test_another_density_would_be_noticed():
-    drawn, values = subspaces([9.0, 4.0, 3.0, 0.0], 2, 400), np.array([9.0, 4.0, 3.0, 0.0])
+    """By draws enough: their means are 29 standard errors or more from those of another."""
+    values = np.array([9.0, 4.0, 3.0, 0.0])
+    drawn = subspaces(values, 2, 1500)
     for factor in (0.25, 4.0):
         exact = mean_shares(factor * values)
         assert min(map(p_value_of_mean, drawn.T, exact)) < RARE
