@@ -4,8 +4,8 @@
 rows to train and to test with, a schema of public ranges and categories, and the public range of
 the target. Where rows belong to people or schools, a quarter of these are tested with, whom
 training has never seen, and four seeds test each of them once. Of other tables the test rows are
-the same for all seeds. ``few`` draws rows to train with, and ``with_useless`` adds columns that
-tell nothing.
+the same for all seeds. ``few`` draws rows to train with, ``with_useless`` adds columns that tell
+nothing, and ``with_wide_ranges`` declares ranges that are wider.
 
 Ranges are documented ones, round numbers that stand for them, or, of tables whose columns were
 centred by those who packed them, the range of the file rounded outwards to two digits. The last
@@ -142,6 +142,23 @@ def with_useless(table: RawTable, n_columns: int, kind: str, seed: int) -> RawTa
     schema = {a: unit if kind == "uniform" else table.schema[of] for a, of in copied.items()}
     X, X_test = wider(table.X), wider(table.X_test)
     return replace(table, X=X, X_test=X_test, schema=table.schema | schema)
+
+
+def with_wide_ranges(table: RawTable, factor: float) -> RawTable:
+    """The table with ranges that are `factor` times as wide, about their middles.
+
+    Ranges with ``log=True`` grow at their upper ends alone.
+    """
+    wide = {}
+    for name, kind in table.schema.items():
+        if isinstance(kind, Range):
+            if kind.log:
+                kind = replace(kind, high=kind.low + factor * (kind.high - kind.low))
+            else:
+                middle, half = (kind.low + kind.high) / 2, factor * (kind.high - kind.low) / 2
+                kind = replace(kind, low=middle - half, high=middle + half)
+        wide[name] = kind
+    return replace(table, schema=wide)
 
 
 def names(task: str) -> list[str]:

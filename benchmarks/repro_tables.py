@@ -26,11 +26,13 @@ are the same for all seeds. Scores are in points: 100 times AUC or R2. Sections:
 - ``columns``: a few tables with 20, 60 and 150 columns more that tell nothing: uniform ones, and
   shuffled copies of their own. With the default models of ``tabular_pipeline``. It is long, and
   runs only where it is named.
+- ``wide``: the same tables, with ranges that are 2, 5, 10 and 30 times as wide. It also runs only
+  where it is named.
 
 A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
-       [cells peer means floors halves cases time columns] [--seeds 4] [--only wine ...] [--quick]
+       [cells peer means floors halves cases time columns wide] [--seeds 4] [--only wine ...] [--quick]
        [--useless 0 20 60 150] [--rows 1000 3000 10000] [--epsilons 0.3 1 3] [--peer-seeds 3]
        [--peer-python EBM/bin/python] [--forest-python FOREST/bin/python]
        [--out benchmarks/results/tables.json]
@@ -598,6 +600,7 @@ CASES = (
 
 # Columns that tell nothing ----------------------------------------------------------------------
 
+FACTORS = (2, 5, 10, 30)
 COLUMNS = {"classes": ("adult", "california", "bike"), "values": ("california", "bike", "power")}
 
 
@@ -625,6 +628,23 @@ def widened(name, task, rows, useless, kind, epsilon, seed):
     if useless:
         table = _raw_tables.with_useless(table, useless, kind, seed)
     return fitted(table, epsilon, seed, task)
+
+
+def wide(args):
+    """The same tables with ranges that are too wide."""
+    for task, tables in COLUMNS.items():
+        for name in tables:
+            for rows in args.rows:
+                enough = rows <= len(drawn(name, task, None, 0).y)
+                for factor in FACTORS if enough and name in (args.only or [name]) else ():
+                    for epsilon in args.epsilons:
+                        row = {"kind": task, "data": name, "n": rows, "times_as_wide": factor}
+                        scores = []
+                        for seed in args.seeds:
+                            table = drawn(name, task, rows, seed)
+                            table = _raw_tables.with_wide_ranges(table, factor)
+                            scores.append(fitted(table, epsilon, seed, task))
+                        yield row | {"epsilon": epsilon} | spread("points", scores)
 
 
 # Time -------------------------------------------------------------------------------------------
@@ -672,10 +692,11 @@ SECTIONS = {
     "cases": cases,
     "time": time,
     "columns": columns,
+    "wide": wide,
 }
 
 if __name__ == "__main__":
     options = {"only": [], "quick": False, "seeds": 4, "epsilons": list(EPSILONS), "repeats": 5}
     options |= {"peer_python": Path, "forest_python": Path, "peer_seeds": 3}
     options |= {"useless": [0, 20, 60, 150], "rows": [1000, 3000, 10_000]}
-    run(__doc__, SECTIONS, options, ignored=(Warning,), left_out=("columns",))
+    run(__doc__, SECTIONS, options, ignored=(Warning,), left_out=("columns", "wide"))

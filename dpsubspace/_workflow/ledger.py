@@ -511,7 +511,7 @@ class PrivacyLedger:
         estimator : estimator or Pipeline
             One of this package, or a Pipeline that ends in one and whose other steps are
             private too, work row by row, or are a ColumnTransformer of such (see
-            ``docs/privacy.md``). No subclasses, which may do more with the rows. Leave `delta`
+            ``docs/columns.md``). No subclasses, which may do more with the rows. Leave `delta`
             at "auto": it is the ledger's then.
         X : array-like of shape (n_samples, n_features)
             Private rows.

@@ -49,8 +49,8 @@ def admissions(n=2000):
     }
 
 
-def privacy_names():
-    """What the page on privacy takes to be there."""
+def admission_names():
+    """What pages on privacy take to be there."""
     rng = np.random.default_rng(0)
     patients = pd.DataFrame(admissions())
     readmitted = patients["age"] + 20 * (patients["ward"] == "C") > 65
@@ -118,13 +118,22 @@ def check_personal_models(page, printed, folder):
     assert 1 < page["intercept"] < 3
 
 
-def check_privacy(page, printed, folder):
+def check_columns(page, printed, folder):
     assert f"{page['whole'].epsilon():.2f}" == "1.15"  # the Pipeline with public rows
+
+
+def check_ledgers(page, printed, folder):
     first = [entry.estimator for entry in page["ledger"].entries[:3]]
     assert first == ["DPSGDClassifier", "private_mean", "private_score"]
     assert len(page["same"]) == 4
+
+
+def check_several_rows(page, printed, folder):
     assert page["regression"].privacy_.unit == "person"
     assert page["folds"]["estimator"][0].privacy_.unit == "person"
+
+
+def check_guarantees(page, printed, folder):
     assert "does not refute the claim of 8" in printed
 
 
@@ -149,17 +158,23 @@ def check_landing(page, printed, folder):
     assert page["model"].score(page["patients"], page["readmitted"]) > 0.85
 
 
-BEFORE = {"docs/index.md": landing_names, "docs/privacy.md": privacy_names}
+BEFORE = {"docs/index.md": landing_names} | dict.fromkeys(
+    ("docs/columns.md", "docs/guarantees.md", "docs/ledgers.md", "docs/one_number.md"),
+    admission_names,
+)
 FIGURES = {
     "README.md": check_readme,
     "docs/choosing_public_data.md": check_public_data,
+    "docs/columns.md": check_columns,
     "docs/dask.md": check_dask,
+    "docs/guarantees.md": check_guarantees,
     "docs/index.md": check_landing,
+    "docs/ledgers.md": check_ledgers,
     "docs/linear_regression.md": check_linear_regression,
     "docs/one_budget.md": check_one_budget,
     "docs/personal_models.md": check_personal_models,
-    "docs/privacy.md": check_privacy,
     "docs/reports.md": check_reports,
+    "docs/several_rows.md": check_several_rows,
 }
 # Warnings that a page speaks of; any other is an error.
 WARNS = {
@@ -168,7 +183,7 @@ WARNS = {
     # Noise is not seeded: once in many runs it hides a class that is hardly ever predicted.
     "docs/one_budget.md": "ignore:f1_macro is NaN:dpsubspace.PrivacyWarning",
     "docs/personal_models.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",
-    "docs/privacy.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",
+    "docs/several_rows.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",
 }
 
 
@@ -208,15 +223,15 @@ def test_tables_here_speak_of_pages_with_code():
 
 
 def recipe():
-    """The code for mixed columns on the page on privacy."""
-    code = "\n".join(found[2] for found in BLOCK.finditer(TEXTS["docs/privacy.md"]))
+    """The code for mixed columns on the page on columns."""
+    code = "\n".join(found[2] for found in BLOCK.finditer(TEXTS["docs/columns.md"]))
     found = re.search(r"(from dpsubspace import \(\n    Categories.*?readmitted\)\n)", code, re.S)
     assert found
     return found.group(1)
 
 
 def test_recipe_beats_normalised_rows_of_raw_columns():
-    names = privacy_names()
+    names = admission_names()
     patients, readmitted = names["patients"], names["readmitted"]
     exec(recipe(), names)
     raw = patients[["age", "platelets"]]
