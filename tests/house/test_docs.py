@@ -103,6 +103,9 @@ def check_linear_regression(page, printed, folder):
     for name in ("model", "informed"):  # with public rows, and with public ranges
         assert page[name].score(X, y) == pytest.approx(0.88, abs=0.06)
     assert page["ledger"].epsilon() == pytest.approx(1.0, abs=1e-3)
+
+
+def check_public_tasks(page, printed, folder):
     assert page["few"].n_components_ == 2
     assert page["few"].score(page["pupils"], page["marks"]) > 0.9
     assert page["subspace_distance"](page["first"], page["second"]) < 0.3
@@ -173,6 +176,7 @@ FIGURES = {
     "docs/linear_regression.md": check_linear_regression,
     "docs/one_budget.md": check_one_budget,
     "docs/personal_models.md": check_personal_models,
+    "docs/public_tasks.md": check_public_tasks,
     "docs/reports.md": check_reports,
     "docs/several_rows.md": check_several_rows,
 }
