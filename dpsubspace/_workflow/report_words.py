@@ -171,9 +171,9 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     yield Text(
         f"Epsilon limits how much one record (here: {UNITS.get(total.unit, total.unit)}) can"
         f" change the probability of any result: by the factor {_factor(total.epsilon)}. Delta is a"
-        f" small allowance on top of that{_of_delta(total)}. Smaller is more private. No number is right"
-        " for everybody: an epsilon of at most 1 is commonly held to be strong, and one far above"
-        " 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
+        f" small allowance on top of that{_of_delta(total)}. Smaller is more private. No number is"
+        " right for everybody: an epsilon of at most 1 is commonly held to be strong, and one far"
+        " above 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
     )
 
 
