@@ -32,6 +32,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "site_links",
+    "site_proofs",
     "site_reference",
 ]
 exclude_patterns = ["_build"]

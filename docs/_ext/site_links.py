@@ -12,6 +12,7 @@ def point_into_the_site(app, docname, source):
     """Point links to files outside of docs/ to the pages that show them."""
     text = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
     text = text.replace("](../CHANGELOG.md", "](changelog.md")
+    text = text.replace("](_ext/site_proofs.py)", "](proofs/index.rst)")
     text = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](auto_examples/\1.rst)", text)
     # Files that the site has under the same names: to be opened, and not to be downloaded.
     shown = "|".join(re.escape(name) for name in app.config.html_extra_path)

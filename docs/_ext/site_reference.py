@@ -105,7 +105,7 @@ SUBJECTS = {
     ),
     "search": (
         "Search",
-        "Choosing among estimators and parameters at one price.",
+        "Choosing among estimators and parameters at one cost.",
         ["PrivateSearch"],
     ),
     "reports": (
@@ -115,7 +115,7 @@ SUBJECTS = {
     ),
     "displays": (
         "Displays",
-        "Pictures. They need matplotlib: the extra `plot`.",
+        "Plots. They need matplotlib: the extra `plot`.",
         [
             "ShapeDisplay",
             "ImportanceDisplay",
@@ -130,8 +130,8 @@ SUBJECTS = {
         ],
     ),
     "statements": (
-        "Statements and errors",
-        "The statement on each model, and what is raised and warned of.",
+        "Guarantees and errors",
+        "The guarantee of each model, and what is raised and warned of.",
         [
             "PrivacyGuarantee",
             "Released",

@@ -160,7 +160,7 @@ def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: flo
 
 def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
     return PrivacyBudgetError(
-        f"nothing of epsilon={epsilon:.4g} at delta={delta:.3g} is left beside what is"
+        f"nothing of epsilon={epsilon:.4g} at delta={delta:.3g} is left after what is"
         " spent already; use a larger epsilon."
     )
 

@@ -173,7 +173,7 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def _unreadable(name: str, why: str) -> PrivacyError:
     return PrivacyError(
-        f"{name} cannot be read as the statement of a fit: {why}. Ask whoever fitted the model for"
+        f"{name} cannot be read as the guarantee of a fit: {why}. Ask whoever fitted the model for"
         " a new one: model.privacy_.to_json(path)."
     )
 
@@ -293,7 +293,7 @@ class PrivacyGuarantee:
         *,
         model_file: str | os.PathLike[str] | None = None,
     ) -> str:
-        """Write the statement as JSON, which can be read without this package.
+        """Write the guarantee as JSON, which can be read without this package.
 
         A saved model must not be opened to learn what it costs: to load a pickle is to run
         whatever it says. Put this file beside it, and whoever checks it reads the file.
@@ -325,7 +325,7 @@ class PrivacyGuarantee:
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> PrivacyGuarantee:
-        """Read a statement that `to_json` wrote.
+        """Read a guarantee that `to_json` wrote.
 
         Every field is checked, and what the event costs is computed again.
 

@@ -164,7 +164,7 @@ _AGAIN = (
 )
 
 _HIDDEN = (
-    "this fit or release belongs to a task of Dask, and nothing tells which one: it runs in a"
+    "this fit or release belongs to a task of Dask, and it is not clear which one: it runs in a"
     " coroutine or in a thread that the task started, or the task was started by another one that"
     " does not tell. So it cannot be told either whether Dask is running it again, and no ledger"
     " that outlives a worker would count that. Nothing was released." + _WAY_OUT
@@ -220,8 +220,8 @@ class _AmbiguousLedger:
 
 
 _SEVERAL = (
-    "several ledgers are open in this process, and nothing tells which of them pays for this. Open"
-    " one at a time, or fit with ledger.fit(...). Nothing was released or charged."
+    "several ledgers are open in this process, and it is not clear which of them pays for this."
+    " Open one at a time, or fit with ledger.fit(...). Nothing was released or charged."
 )
 
 

@@ -411,7 +411,7 @@ def _tell_of_few(target: Target, n: int, unit: str) -> None:
     few = _FEWEST * apart
     of_persons = "" if unit == ROW else f" (n_samples: {unit}s)"
     warn(
-        f"epsilon={target.epsilon:g} and {n} {unit}s are too few to tell anything of"
+        f"epsilon={target.epsilon:g} and {n} {unit}s are too few to say anything about"
         f" probabilities above the noise: they stay as they are, and nothing is released or"
         f" charged. epsilon * n_samples{of_persons} should be at least {few:g}.",
         PrivacyWarning,

@@ -233,7 +233,7 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
     warn(
         f"{several.several} is fitting copies of {name}, and each fit costs"
         f" epsilon={guarantee.epsilon:.3g}: all of them together cost more than the"
-        " statement on any one of them says, and scores on private rows are not covered"
+        " guarantee of any one of them says, and scores on private rows are not covered"
         " at all. Run it inside of `with PrivacyLedger(...)`, which counts every fit, or"
         " use PrivateSearch, or public rows.",
         PrivacyWarning,

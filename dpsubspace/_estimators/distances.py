@@ -426,8 +426,8 @@ def _seed(random_state: Any) -> int:
 def warn_not_private(what: str) -> None:
     """Warn that a number which a function returns is not private."""
     warn(
-        f"{what} is not private: it tells of every private row. Publish neither the number nor what"
-        " is chosen by it; use GSDScorer or select_public for that.",
+        f"{what} is not private: it reveals something about every private row. Publish neither the"
+        " number nor what is chosen by it; use GSDScorer or select_public for that.",
         PrivacyWarning,
         about=("not private", what),
     )

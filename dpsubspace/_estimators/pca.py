@@ -253,9 +253,9 @@ def _check_memory(mechanism: Mechanism, n_features: int, k: int, public: bool) -
     if needed > there:
         least = MECHANISMS["power"].memory(n_features, k, public)
         raise MemoryError(
-            f"{n_features} columns and {k} components need about {needed / 2**30:.1f} GiB beside"
-            f" the rows, and the machine has {there / 2**30:.1f} GiB. mechanism='power' needs"
-            f" {least / 2**30:.1f} GiB for as many components, and less for fewer."
+            f"{n_features} columns and {k} components need about {needed / 2**30:.1f} GiB on"
+            f" top of the rows, and the machine has {there / 2**30:.1f} GiB. mechanism='power'"
+            f" needs {least / 2**30:.1f} GiB for as many components, and less for fewer."
         )
 
 

@@ -1,4 +1,4 @@
-"""Private linear regression of raw columns, and in few directions that public tasks tell.
+"""Private linear regression of raw columns, and in few directions, learned from public tasks.
 
 Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
 and in it :class:`~dpsubspace._estimators.regression.RegressionFit`, whose ``run`` is the whole fit.
@@ -490,7 +490,7 @@ class DPLinearRegression(_LinearRegression):
 
     See Also
     --------
-    PublicSubspaceLinearRegression : The same in few directions that public tasks tell.
+    PublicSubspaceLinearRegression : The same in few directions, learned from public tasks.
     DPSGDRegressor : Linear regression by DP-SGD, for sparse rows and for batches.
     PrivacyLedger : Adds up the cost of many fits.
 
@@ -627,7 +627,7 @@ class DPLinearRegression(_LinearRegression):
 
 @estimator
 class PublicSubspaceLinearRegression(_LinearRegression):
-    """Differentially private linear regression in the few directions that public tasks tell.
+    """Differentially private linear regression in few directions, learned from public tasks.
 
     Public tasks are regressions with the same columns, for other targets or in other places:
     schools that have published their results, say. Where the coefficients of all tasks lie in few

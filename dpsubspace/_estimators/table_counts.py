@@ -430,7 +430,7 @@ def _tell_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
         f"the noise of each of {n_cells:,} counts has a standard deviation of"
         f" {noise.deviation:.2g}, beside {n / n_cells:.2g} of {n:,} {unit}s in a cell on average."
         f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
-        " small counts tell nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
+        " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
         PrivacyWarning,
         about=("cells", n_cells),
     )

@@ -146,7 +146,7 @@ class LeakCheck:
             place = _readable(suspect[0] if suspect else self._place)
             raise ValueError(
                 f"`module` keeps something of the rows that it maps{f', at {place},' * bool(place)}"
-                " where it would outlive the call and tell of private rows. Take that out, or"
+                " where it would outlive the call and reveal private rows. Take that out, or"
                 " store it as an attribute of the module (`self.kept = ...`): a call is made on a"
                 " copy, which is thrown away, but globals, attributes of classes, caches of"
                 " functions, variables of hooks and entries of parameters are not copied."

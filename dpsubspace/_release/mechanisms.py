@@ -368,13 +368,13 @@ def release_direction(
       norm, so at most ``sqrt(2) replace_bound = 2 c^2``. It is reached by a record that is
       replaced by an orthogonal one.
 
-    A sum with rounding may be asymmetric; its symmetric part has the same scores and moves
-    no further. What follows the sum is taken to be in real numbers, although `eigh` is off
-    by about ``p |S|`` units of rounding; and the number of proposals, which depends on S, shows in
-    the time that a draw takes, if only in batches of a constant size. The direction is rounded to
-    multiples of 2^-26, which takes away the bits that hold most of that rounding. What remains is
-    that a direction's probability is off by a factor as near to 1 as rounding is to 0: there
-    is no proof that it costs nothing, as there is for sums.
+    Floating point: a sum with rounding may be asymmetric; its symmetric part has the same scores
+    and moves no further. What follows the sum is taken to be in real numbers, although `eigh` is
+    off by about ``p |S|`` units of rounding; and the number of proposals, which depends on S, shows
+    in the time that a draw takes, if only in batches of a constant size. The direction is rounded
+    to multiples of 2^-26, which takes away the bits that hold most of that rounding. What remains
+    is that a direction's probability is off by a factor as near to 1 as rounding is to 0: there is
+    no proof that it costs nothing, as there is for sums.
     """
     _check_epsilon(epsilon)
     matrix = to_numpy(total.value).astype(np.float64)
@@ -416,11 +416,11 @@ def release_subspace(
     * replace_one: ``|X' g|^2 - |X' h|^2`` lies between -c^2 and c^2, which a record that is
       replaced by an orthogonal one reaches where k is less than p.
 
-    The draw is one of a subspace; its basis in the sampler depends on S as well. What is released
-    is the projection on it, rounded to multiples of 2^-26, and a basis that is made of that alone.
-    As for a direction, arithmetic between the sum and the draw is taken to be in real numbers, but
-    for a share of 1e-6 of epsilon that is set apart, and the number of proposals, which has no
-    bound, shows in the time that a draw takes.
+    Floating point: the draw is one of a subspace; its basis in the sampler depends on S as well.
+    What is released is the projection on it, rounded to multiples of 2^-26, and a basis that is
+    made of that alone. As for a direction, arithmetic between the sum and the draw is taken to be
+    in real numbers, but for a share of 1e-6 of epsilon that is set apart, and the number of
+    proposals, which has no bound, shows in the time that a draw takes.
     """
     _check_epsilon(epsilon)
     matrix = to_numpy(total.value).astype(np.float64)

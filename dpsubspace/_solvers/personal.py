@@ -348,12 +348,12 @@ def _round_of(chunk: PersonChunk, white: np.ndarray) -> _Round:
 def gradient_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases gradients.
 
-    Person j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the directions'
-    weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j| |v_j|``, which is
-    the Frobenius norm of the product: together a matrix of norm 1, or zero where one of them is
-    zero. All of it is a function of the person's own rows and of directions that were released.
-    So the sum moves by at most 1 or 2, and the slack of rounding. Event: a Gaussian mechanism,
-    on a Poisson batch of persons where the budget says so.
+    Privacy: person j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the
+    directions' weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j|
+    |v_j|``, which is the Frobenius norm of the product: together a matrix of norm 1, or zero where
+    one of them is zero. All of it is a function of the person's own rows and of directions that
+    were released. So the sum moves by at most 1 or 2, and the slack of rounding. Event: a Gaussian
+    mechanism, on a Poisson batch of persons where the budget says so.
 
     What follows is postprocessing. The second part says by which matrix the first has to be
     divided to be a step of least squares, since white rows have the identity as their moment.
@@ -393,11 +393,11 @@ def check_unknowns(d: int, k: int) -> None:
 def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
     """Directions (d, k) after a round that releases the moments of a least squares problem.
 
-    Person j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the moment
-    ``m_j M_j (x) v_j v_j^T``, M_j the person's mean of ``x x^T``. Here w_j is one over the norm of
-    both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of
-    ``m_j^2 |M_j|^2 |v_j|^4``. So it has norm 1, and the sum has the bounds of
-    :func:`gradient_round`. The moment is symmetric, and packed.
+    Privacy: person j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the
+    moment ``m_j M_j (x) v_j v_j^T``, M_j the person's mean of ``x x^T``. Here w_j is one over the
+    norm of both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of ``m_j^2 |M_j|^2
+    |v_j|^4``. So it has norm 1, and the sum has the bounds of :func:`gradient_round`. The moment is
+    symmetric, and packed.
     """
     d, k = white.shape
     check_unknowns(d, k)

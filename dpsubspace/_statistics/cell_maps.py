@@ -112,7 +112,12 @@ class CellMap:
         return cls(matrix, norm, max(norm, math.sqrt(apart.max()) * rounding))
 
     def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
-        """Map the counts of columns, (c, n_cells), of which a record is in one cell a column."""
+        """Map the counts of columns, (c, n_cells), of which a record is in one cell a column.
+
+        Proof of the bounds: of each of the c columns a record moves what is released by at most the
+        bound of this map, so of all of them by ``sqrt(c)`` times that. Where products are rounded,
+        a column has k of them, which adds ``sqrt(k)`` times what one is off by.
+        """
         root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
         exact = records.n <= _EXACT and not records.grouped
         rounding = 0.0 if exact else math.sqrt(k) * m * EPS * records.n

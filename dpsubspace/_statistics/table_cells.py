@@ -45,7 +45,12 @@ def counts_sum(counts: np.ndarray, n_tables: int = 1) -> BoundedSum:
 
 
 def counts_l1_sum(counts: np.ndarray) -> BoundedL1Sum:
-    """The same of one table in L1 norm: 1 for a record that becomes null, 2 for one replaced."""
+    """Private counts of one table, of which a record is in one cell, with bounds in L1 norm.
+
+    Proof: a record that becomes null takes 1 from the count of one cell. One that is replaced takes
+    1 from a count and adds 1 to another, 2 in all. By the lemma of ``_rows/records.py`` both hold
+    for records of several rows.
+    """
     return BoundedL1Sum(counts.ravel(), 1.0, 2.0)
 
 

@@ -288,7 +288,7 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
     if len(found) < 2:
         raise ValueError(
             f"Categories(values) takes at least two values, got {shown(list(found))}: a column with"
-            " one value tells nothing, so leave it out of the schema."
+            " one value says nothing, so leave it out of the schema."
         )
     if len(set(found)) < len(found):
         twice = next(value for value in found if found.count(value) > 1)

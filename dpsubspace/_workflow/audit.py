@@ -193,7 +193,7 @@ def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
-    """What an audit found, beside what the fit claimed.
+    """What an audit found, and what the fit had claimed.
 
     An audit can refute a claim and cannot prove one: the proof is the reason to believe
     it, the audit a test of the program.
@@ -404,7 +404,7 @@ def audit_estimator(
     n_training = check_integer("n_training", n_training, low=10)
     if payer_of() is not None:
         raise PrivacyError(
-            "an audit tells more of its rows than a ledger could charge: run it outside of the"
+            "an audit reveals more of its rows than a ledger could charge: run it outside of the"
             " ledger, on public or synthetic rows."
         )
     subject = subject_of(estimator, y, fit_params)
@@ -522,7 +522,7 @@ _MARGIN, _ROW = 1.4, 0.4
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AuditDisplay(Display):
-    """Lower bounds of audits beside the claims: one line for each.
+    """Lower bounds of audits and the claims that they test: one line for each.
 
     A bar ends at the bound that the attack has shown. The claim is a vertical mark, and a bar that
     crosses it refutes the claim. An open circle is the bound that guesses would have given which

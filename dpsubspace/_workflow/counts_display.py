@@ -107,7 +107,7 @@ class PrivateCountsDisplay(Display):
         """
         found: Any = self.counts
         if len(found.columns) > 2:
-            raise ValueError("a picture has one column or two: draw counts.margin([...]).")
+            raise ValueError("a plot has one column or two: draw counts.margin([...]).")
         ax = self._draw_in(ax)
         self.bars_, self.map_ = [], None
         ax.set_xlabel(found.columns[0])

@@ -67,7 +67,8 @@ KINDS = {
     "choice": Kind(
         "choice by exact scores",
         "a {name} chose parameters by exact scores on held-out rows, and fitted a model with"
-        " them ({times}). Which parameters it chose may tell of a single row. PrivateSearch chooses"
+        " them ({times}). Which parameters it chose may reveal something about a single row."
+        " PrivateSearch chooses"
         " with privacy",
         breaks=True,
     ),
@@ -85,8 +86,8 @@ KINDS = {
     ),
     "look": Kind(
         "exact look",
-        "{name} showed exact facts about the rows ({times}). What was changed because of them tells"
-        " of private rows, and no epsilon covers it",
+        "{name} showed exact facts about the rows ({times}). What was changed because of them"
+        " reveals something about private rows, and no epsilon covers it",
     ),
     "seed": Kind(
         "seeded fit",
@@ -95,8 +96,8 @@ KINDS = {
     ),
     "failure": Kind(
         "failed fit",
-        "{name} ended in an error ({times}). That it failed may tell something of the rows, and is"
-        " not counted",
+        "{name} ended in an error ({times}). That it failed may reveal something about the rows,"
+        " and is not counted",
     ),
 }
 

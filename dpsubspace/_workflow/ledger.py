@@ -472,7 +472,7 @@ class PrivacyLedger:
         module = getattr(function, "__module__", None) or ""
         if module.partition(".")[0] != __name__.partition(".")[0]:
             raise PrivacyError(
-                f"{name} is no private function of this package: what it tells of the records"
+                f"{name} is no private function of this package: what it reveals about the records"
                 " could not be counted. Call private_score, private_mean, private_quantile,"
                 " private_covariance, private_spread, private_projection_error or select_public."
             )

@@ -327,7 +327,7 @@ class LedgerState(Accounts):
         if failures >= self.terms.max_failures:
             raise PrivacyError(
                 f"{failures} fits and calls have failed before they released anything, and a"
-                " failure tells something of the records. Find out what is wrong with them on"
+                " failure reveals something about the records. Find out what is wrong with them on"
                 " other rows, or open the ledger with a larger `max_failures`."
             )
 

@@ -124,7 +124,7 @@ def _of_model(model: Any, sizes: PublicSizes) -> Account:
     private = [step for step in steps if step.kind == PRIVATE]
     if not private:
         raise PrivacyError(
-            f"{type(model).__name__} has no statement on privacy: pass an estimator of this"
+            f"{type(model).__name__} has no privacy guarantee: pass an estimator of this"
             " package, a Pipeline with one, a fitted GridSearchCV or RandomizedSearchCV, what"
             " cross_validate returned, what a private function returned, or a PrivacyLedger. Where"
             " other classes fit clones, fit inside `with PrivacyLedger(...) as ledger:` and report"
@@ -229,7 +229,7 @@ def _learned(step: Any) -> str:
 
 _FITTED_BEFORE = (
     "the model inside was fitted before, and both count here as if on the same records. If no"
-    " person is in both sets of rows, each person is protected by the statement of their own set"
+    " person is in both sets of rows, each person is protected by the guarantee of their own set"
 )
 
 
@@ -302,7 +302,7 @@ def _of_search(search: Any, sizes: PublicSizes) -> Account:
     candidates = len(results["params"])
     account.cautions.append(
         f"the search made {candidates} x {search.n_splits_} fits"
-        f"{'' if refit is None else ' and the refit'}: the statement of best_estimator_ is about"
+        f"{'' if refit is None else ' and the refit'}: the guarantee of best_estimator_ is about"
         " the refit alone, and the search costs what stands here"
     )
     if refused:
@@ -370,7 +370,8 @@ def _training_rows(
 
 _CHOICE = (
     "the best candidate was chosen by exact scores on private held-out rows, and which one it is"
-    " may tell of a single row, whatever noise is in the fits. PrivateSearch chooses with privacy;"
+    " may reveal something about a single row, whatever noise is in the fits. PrivateSearch"
+    " chooses with privacy;"
     " or search on public rows, and fit once"
 )
 _HELD_OUT = "that the scores of the splits are shown to nobody who must not see the rows"
@@ -431,7 +432,7 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
     if ledger.failures:
         account.alarms.append(
             f"{ledger.failures} fits failed before their first release and were not charged; that"
-            " they failed may tell something of the rows"
+            " they failed may reveal something about the rows"
         )
     return account
 

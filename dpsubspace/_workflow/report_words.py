@@ -171,9 +171,9 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     yield Text(
         f"Epsilon limits how much one record (here: {UNITS.get(total.unit, total.unit)}) can"
         f" change the probability of any result: by the factor {_factor(total.epsilon)}. Delta is a"
-        f" small allowance beside it{_of_delta(total)}. Smaller is more private. No number is right"
-        " for everybody: an epsilon of at most 1 is commonly held to be strong, and one far above"
-        " 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
+        f" small allowance on top of that{_of_delta(total)}. Smaller is more private. No number is"
+        " right for everybody: an epsilon of at most 1 is commonly held to be strong, and one far"
+        " above 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
     )
 
 
@@ -202,19 +202,19 @@ def _in_words(account: Account, attacker: Attacker) -> str:
     unit, prior = account.total.unit, PRIORS[0]
     was, used = f"whether one certain {unit} was used", "was used"
     if account.total.neighboring_relation == "replace_one":
-        was, used = f"what one certain {unit} says", "says one thing rather than another"
-    spent = " by what has been spent so far" if account.budget else ""
+        was, used = f"what one certain {unit} says", "says a certain thing"
+    seen = "everything that has been released so far" if account.budget else "the result"
     words = (
-        f"In words: random noise limits what the result can tell about {was}. Somebody who thinks"
-        f" with a probability of {percent(prior)} that it {used} can be brought{spent}"
-        f" to {percent(attacker.posterior(prior))} at most."
+        f"In words: random noise limits how much anybody can learn from the result about {was}. For"
+        f" example, suppose that somebody thinks that there is a {percent(prior)} chance that it"
+        f" {used}. Seeing {seen} can raise this to {percent(attacker.posterior(prior))} at most."
     )
     if attacker.surprise:
         words += (
-            f" (With a probability of at most {one_in(attacker.surprise)} the noise falls so that"
-            " the result tells more.)"
+            " There is a small risk that the noise hides less than that: its probability is at most"
+            f" {one_in(attacker.surprise)}."
         )
-    return f"{words} What the result tells of people in general is not limited, and need not be."
+    return f"{words} What is true of people in general is not hidden, and does not have to be."
 
 
 _KINDS = {
@@ -381,8 +381,8 @@ def _attack(account: Account) -> Iterator[Any]:
     yield Text(
         "That holds whatever was released."
         if surprise == 0
-        else f"With a probability of at most {one_in(surprise)} the noise falls so that more than"
-        " this can be learnt. (Delta is not this probability: it is smaller.)"
+        else "There is a small risk that more than this can be learnt: its probability is at most"
+        f" {one_in(surprise)}. (Delta is not this probability: it is smaller.)"
     )
     rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
     yield Table(

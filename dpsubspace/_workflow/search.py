@@ -300,7 +300,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         if model is None:
             raise RuntimeError(
                 "the best trial has no model, and the budget is spent. What went wrong is not told,"
-                " since that might tell of rows: fit the candidates to public or invented rows."
+                " since that might reveal something about rows: fit the candidates to public or"
+                " invented rows."
             )
         for _, part in private_parts(model, fitted=True):
             if hasattr(part, "privacy_"):  # one without columns was not fitted

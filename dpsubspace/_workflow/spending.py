@@ -106,7 +106,7 @@ class Candidate:
             model.set_params(**values)
         if has_callbacks(model):
             raise ValueError(
-                "a candidate has callbacks, which would be called in every trial and so tell how"
+                "a candidate has callbacks, which would be called in every trial and so reveal how"
                 " many there were: take them off with set_callbacks()."
             )
         for name, part in private_parts(model):

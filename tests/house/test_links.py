@@ -13,7 +13,8 @@ import dpsubspace
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "benchmarks/README.md")),
+    *sorted(ROOT.glob("*.md")),
+    ROOT / "benchmarks/README.md",
     *sorted(ROOT.glob("docs/*.md")),
 ]
 

@@ -296,7 +296,7 @@ def test_each_call_says_that_it_is_not_private(distance):
     assert "not private" in distance.__doc__.splitlines()[0]
     X, Z, *_ = two_sets()
     with pytest.warns(
-        PrivacyWarning, match="is not private: it tells of every private row"
+        PrivacyWarning, match="is not private: it reveals something about every private row"
     ) as told:
         distance(X, Z)
     assert len(told) == 1 and told[0].filename == __file__

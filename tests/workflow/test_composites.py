@@ -468,7 +468,7 @@ def test_warnings_and_ledgers_name_what_learns(name):
 def test_a_report_counts_what_is_private_and_names_what_learns(name):
     made, _, _ = fitted(name)
     if ROWS[name].reported is None:
-        with pytest.raises(PrivacyError, match="has no statement on privacy"):
+        with pytest.raises(PrivacyError, match="has no privacy guarantee"):
             privacy_report(made)
         return
     report = privacy_report(made)

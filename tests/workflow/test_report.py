@@ -261,7 +261,7 @@ def test_other_statements_are_refused(change, match):
     "text", ["{", '{"schema": NaN}', '{"a": 1, "a": 2}', "{}", '{"schema": []}', "{" * 100_000]
 )
 def test_what_is_no_statement_is_refused(text):
-    with pytest.raises(PrivacyError, match="the JSON cannot be read as the statement of a fit"):
+    with pytest.raises(PrivacyError, match="the JSON cannot be read as the guarantee of a fit"):
         PrivacyGuarantee.from_json(text)
 
 
@@ -798,13 +798,13 @@ class Subclass(DPSGDClassifier):
 @pytest.mark.parametrize(
     ("subject", "match"),
     [
-        (LogisticRegression(), "LogisticRegression has no statement on privacy"),
-        (Subclass(), "Subclass has no statement"),
+        (LogisticRegression(), "LogisticRegression has no privacy guarantee"),
+        (Subclass(), "Subclass has no privacy guarantee"),
         (DPSGDClassifier, r"is a class: pass an instance, DPSGDClassifier\(\)"),
         (DPLinearRegression(), r"DPLinearRegression is not fitted.*n_samples=1000"),
         ({"test_score": [1.0]}, "return_estimator=True"),
-        (None, "NoneType has no statement"),
-        (3, "int has no statement"),
+        (None, "NoneType has no privacy guarantee"),
+        (3, "int has no privacy guarantee"),
     ],
 )
 def test_other_subjects_are_refused(subject, match):
