@@ -147,8 +147,15 @@ class Shift:
 # What a record is called.
 ROW, PERSON = "row", "person"
 
-# Weights are whole multiples of one over this: sums of 2^29 of them are exact in float64.
-_STEPS = 2.0**24
+
+def exact_steps(n_records: int) -> float:
+    """Steps to 1 of what is added up over so many records, at most 1 of each: a power of 2.
+
+    Sums of whole steps are exact in float64, in whatever order they are taken, as long as there
+    are at most 2^53 of them. There are 2^24 to 1 for up to 2^29 records, and fewer for more: the
+    number of records is public.
+    """
+    return 2.0 ** min(24, 53 - (n_records - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -172,12 +179,13 @@ class Records:
     def of_groups(cls, index: np.ndarray, n: int, present: np.ndarray | None = None) -> Records:
         """Rows that belong to `n` records, in equal parts.
 
-        One over the number of rows is rounded down to a multiple of 2^-24. What the rows of a
-        record count for then adds up to at most 1, and sums of such numbers are exact in
-        whatever order they are taken. A record of more than 2^24 rows counts for nothing.
+        One over the number of rows is rounded down to whole steps of :func:`exact_steps`. What the
+        rows of a record count for then adds up to at most 1, and sums of such numbers are exact in
+        whatever order they are taken. A record of more rows than there are steps counts for
+        nothing: 2^24, of up to 2^29 records.
         """
-        counts = np.bincount(index, minlength=n)
-        parts = np.floor(_STEPS / np.maximum(counts, 1)) / _STEPS
+        counts, steps = np.bincount(index, minlength=n), exact_steps(n)
+        parts = np.floor(steps / np.maximum(counts, 1)) / steps
         weights = parts[index]
         return cls(n, weights if present is None else np.where(present, weights, 0.0), index)
 
@@ -291,7 +299,8 @@ class Records:
         sum of the norms of its terms, with k the rows of a chunk (or of a block, and blocks of a
         chunk) plus 2 for chunks that are added up with compensation (Higham, 2002, section 4).
         Terms are weighted and weights add up to at most n, whatever the number of rows: both sums
-        together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64.
+        together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64. There are
+        16 in place of the 2, which is enough for what compensation leaves of up to 2^28 chunks.
         """
         if not self.grouped:
             return sum_slack(self.n, eps, chunk, block, by_block=by_block)
