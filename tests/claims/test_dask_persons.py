@@ -204,7 +204,7 @@ def test_these_tests_would_notice_a_person_who_is_in_two_parts(monkeypatch):
         with cluster_here(monkeypatch, 3), releases(monkeypatch, outputs=outputs) as seen:
             model.fit(blocks(X), blocks(y), groups=groups_of(null, blocks(who)))
         totals.append(seen)
-    assert move(totals[0][0], totals[1][0]) > 1.9 * totals[0][0][0].norm_bound
+    assert move(totals[0][0][0], totals[1][0][0]) > 1.9 * totals[0][0][0].norm_bound
 
 
 # What goes to and fro -----------------------------------------------------------------------------

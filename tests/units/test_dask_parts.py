@@ -27,6 +27,7 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDRegressor,
+    GEPClassifier,
     PrivacyLedger,
     private_covariance,
     private_mean,
