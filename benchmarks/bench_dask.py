@@ -9,8 +9,7 @@ overhead  calls with next to no rows, by the number of workers: what a step cost
 growth    a step by rows and workers
 wide      100 workers, all in this process: what a scheduler and a client do for that many
 paper     100 workers and 10^10 rows, from the measured time of a row and the measured overhead;
-          drawing a Poisson batch of 10^10 records, and memory for it, from a draw of 10^9; and the
-          largest epsilon for which sums over so many rows have room beside their noise
+          drawing a Poisson batch of 10^10 records, and memory for it, from a draw of 10^9
 
 usage: python benchmarks/bench_dask.py [fits overhead growth wide paper] [--rows 20000000]
            [--scratch FOLDER] [--out benchmarks/results/dask.json]
@@ -28,13 +27,10 @@ import numpy as np
 from _run import run
 
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.dask_parts import ROWS
 
-EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 WEIGHTS = np.random.default_rng(0).normal(size=1000) / 10
 
 MODELS = {
@@ -266,19 +262,6 @@ def paper(args):
         "sent_mb": round(8 * rate * n / 1e6, 1),
         "client_mb": round(peak()),
     }
-    for model, (kind, _, options) in MODELS.items():
-        epsilon = max(e for e in EPSILONS if fits_lattice(kind(epsilon=e, **options), n))
-        yield {"what": "largest epsilon", "model": model, "rows": n, "epsilon": epsilon}
-
-
-def fits_lattice(model, n):
-    """Whether the sums of a fit of `n` rows can be released beside their noise."""
-    budget = model._budget(Sizes(n, 100, 1))
-    try:
-        check_lattice(n, *budget.multipliers)
-    except ValueError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

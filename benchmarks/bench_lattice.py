@@ -1,11 +1,14 @@
-"""What releases on a lattice cost, and the attack that they end.
+"""What releases on a lattice cost, the attack that they end, and for how many rows they have room.
 
 step     a private step with noise on the lattice against the same step with plain noise, in
          turn: a sum in floating point plus two draws by inverse CDF, as it was before
 attack   how often the mean of 1,024 rows, released by `private_mean`, has low bits that tell for
          certain that the one row that is not zero is absent; with plain noise and on the lattice
+room     the largest epsilon, up to 100, of a fit of so many rows of 100 columns: *exact* where a
+         noisy sum must be a whole number that floats hold, as it had to be before, and *nearest*
+         where it may be the float nearest to one
 
-usage: python benchmarks/bench_lattice.py [step attack] [--rows 60000] [--features 784]
+usage: python benchmarks/bench_lattice.py [step attack room] [--rows 60000] [--features 784]
            [--repeats 21] [--runs 20000] [--threads 1] [--out benchmarks/results/lattice.json]
 """
 
@@ -16,9 +19,10 @@ from _run import in_turns, ms, ratios, run
 from bench_linear import STEPS_AT_ONCE, private_step, random_rows
 from scipy.special import ndtri
 
-from dpsubspace import private_mean
+from dpsubspace import DPLinearRegression, DPSGDFClassifier, private_mean
+from dpsubspace._accounting.budget import Sizes
 from dpsubspace._release import releases
-from dpsubspace._release.mechanisms import release
+from dpsubspace._release.mechanisms import check_lattice, release
 from dpsubspace._release.noise import _system_bits
 from dpsubspace._rows.records import NullRecords
 from dpsubspace.exceptions import PrivacyWarning
@@ -88,7 +92,46 @@ def attack_rows(args):
             yield {"attack": name, "record": carrier, "told": hits / args.runs, "runs": args.runs}
 
 
-SECTIONS = {"step": step_rows, "attack": attack_rows}
+# Most epsilon that is tried, and the number of rows beside which it has room.
+MOST, ROWS = 100.0, (10**8, 10**9, 10**10)
+
+# Least multiplier for each row at which noisy sums are whole numbers that floats hold.
+EXACT = 2.0**-26
+
+
+def room_rows(args):
+    for kind in (DPSGDFClassifier, DPLinearRegression):
+        for n in ROWS:
+            row = {"model": kind.__name__, "rows": n, "exact": largest(kind, n, exactly)}
+            yield row | {"nearest": largest(kind, n, check_lattice)}
+
+
+def exactly(n, *multipliers):
+    if min(multipliers) < n * EXACT:
+        raise ValueError
+
+
+def largest(kind, n, check):
+    """Largest epsilon, rounded down to two digits, at which a fit of n rows passes."""
+
+    def passes(epsilon):
+        try:
+            check(n, *kind(epsilon=epsilon)._budget(Sizes(n, 100, 1)).multipliers)
+        except ValueError:
+            return False
+        return True
+
+    low, high = 1e-3, MOST
+    if passes(high):
+        return high
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    digits = 1 - int(np.floor(np.log10(low)))
+    return float(np.floor(low * 10.0**digits) / 10.0**digits)
+
+
+SECTIONS = {"step": step_rows, "attack": attack_rows, "room": room_rows}
 
 
 OPTIONS = {"rows": 60_000, "features": 784, "repeats": 21, "runs": 20_000}

@@ -55,6 +55,7 @@ class Mutant(NamedTuple):
 BOUNDS, NOISE, SUMS = "claims/test_bounds.py", "claims/test_noise.py", "claims/test_sums.py"
 PERSONS, FROZEN, LATTICE = (f"claims/test_{x}.py" for x in ("persons", "frozen", "lattice"))
 HOSTILE, LEAST = "claims/test_regression_hostile.py", "claims/test_least_squares.py"
+MANY = "claims/test_many_rows.py"
 CELLS, CHOICE, HELD = (f"claims/test_{x}.py" for x in ("score_cells", "choice", "held_out"))
 REGRESSION = "estimators/test_linear_regression.py"
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
@@ -151,9 +152,15 @@ MUTANTS = [
         for file, old, new, tests in [
             (
                 "records",
-                "parts = np.floor(_STEPS / np.maximum(counts, 1)) / _STEPS",
-                "parts = np.floor(2 * _STEPS / np.maximum(counts, 1)) / _STEPS",
+                "parts = np.floor(steps / np.maximum(counts, 1)) / steps",
+                "parts = np.floor(2 * steps / np.maximum(counts, 1)) / steps",
                 PERSONS,
+            ),
+            (
+                "records",
+                "min(24, 53 - (n_records - 1).bit_length())",
+                "24",
+                MANY,
             ),
             (
                 "records",
@@ -280,6 +287,12 @@ MUTANTS = [
                 "self.norm_bound / step + moved, self.replace_bound / step + moved",
                 "self.norm_bound / step, self.replace_bound / step",
                 LATTICE,
+            ),
+            (
+                "mechanisms",
+                "_LEAST, _LARGEST = 2.0**-40, 2.0**66",
+                "_LEAST, _LARGEST = 2.0**-40, 2.0**52",
+                MANY,
             ),
             (
                 "mechanisms",

@@ -442,8 +442,10 @@ def sum_slack(
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,
     and in that all blocks but one. The block is off by that much in each; adding up the
     m blocks (or rows) of the chunk in float64, whose norms add up to at most ``chunk C``, by at
-    most ``m u' chunk C``; adding up the chunks with compensation by at most ``2 u'`` of a sum of
-    norm ``n C`` and second-order terms (Higham, 2002, section 4.3).
+    most ``m u' chunk C``; adding up M chunks with compensation by at most ``(u' + (M u')^2) n C``
+    (Ogita, Rump, Oishi, 2005, proposition 4.5). In both sums together that is less than ``8 u' n
+    C`` up to 2^27 chunks, and so up to 2^34 rows in chunks of a block each, the shortest. Beyond,
+    ``(4 u' + 2 (M u')^2) n C`` counts.
 
     Where rows lie in parts, each part has chunks and blocks of its own, none longer than here, and
     neighbours still share all of them but one. Totals of parts are merged with what their additions
@@ -452,5 +454,6 @@ def sum_slack(
     """
     block, chunk = min(n_rows, block) + 1, min(n_rows, chunk) + 1
     added = chunk / block + 2 if by_block else chunk  # the last block may be a part of one
+    compensated = max(4 * EPS, 2 * EPS + (n_rows / BLOCK * EPS) ** 2 / 2)
     # A percent on top covers the denominators 1 - k u and the products' own rounding.
-    return 1.01 * (block**2 * eps + added * chunk * EPS + 4 * n_rows * EPS)
+    return 1.01 * (block**2 * eps + added * chunk * EPS + n_rows * compensated)

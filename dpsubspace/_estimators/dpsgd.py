@@ -191,6 +191,8 @@ class DPSGDClassifier(LinearClassifier):
     True
     """
 
+    _takes_persons = True
+
     _canary = "linear labels"
 
     epsilon: float | None = 1.0
@@ -440,6 +442,8 @@ class DPSGDFClassifier(LinearClassifier):
     True
     """
 
+    _takes_persons = True
+
     _canary = "linear labels"
 
     epsilon: float | None = 1.0
@@ -665,6 +669,8 @@ class DPSGDRegressor(LinearRegressor):
     >>> model.fit(X, y).score(X, y) > 0.7
     True
     """
+
+    _takes_persons = True
 
     _canary = "linear numbers"
 

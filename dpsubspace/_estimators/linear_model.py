@@ -201,7 +201,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
     def _valued(self, given: Given, *, accept_sparse: bool = True) -> tuple[Data, Values]:
         """Checked data, and what is known of the targets."""
         X, y, groups, X_public, y_public = given
-        X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse)
+        X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse, groups=groups)
         records = check_groups(groups, X)
         targets = y[:, None] if y.ndim == 1 else y
         n_targets = targets.shape[1]
@@ -502,7 +502,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
     def _labelled(self, given: Given) -> tuple[Data, Labels]:
         """Checked data, and what is known of the labels."""
         X, y, groups, X_public, y_public = given
-        X, y = check_rows_and_labels(self, X, y)
+        X, y = check_rows_and_labels(self, X, y, groups=groups)
         records = check_groups(groups, X)
         classes, codes = check_classes(y, self.classes, grouped=records.grouped)
         log_weights = log_class_weights(self.class_weight, classes)

@@ -274,7 +274,7 @@ class PersonSource:
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Numbers of records, each in one chunk: few enough for their gradients and rows."""
-        records = np.arange(self.records.n) if batch is None else np.asarray(batch)
+        records = np.arange(self.records.n_here) if batch is None else np.asarray(batch)
         ends = np.cumsum(self.records.counts[records])
         most, chunks, start, before = self._most, [], 0, 0
         while start < len(records):

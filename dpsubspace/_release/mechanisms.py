@@ -12,6 +12,15 @@ and noise are therefore whole multiples of one public *step*, a power of 2 that 
 noise scale alone (:func:`lattice_step`). They are added as integers, exactly, and what comes out is
 such a multiple whatever the records are. Rounding a sum to the lattice moves it; how far is part of
 the bound that is charged (:meth:`BoundedSum.on_lattice`).
+
+A float has room for 53 bits, and a sum over 10^9 records beside small noise has more steps than
+that. It needs no more room. The sum of two floats is the float nearest to their exact sum (IEEE
+754): where both are whole numbers of steps, it is a function of the exact noisy sum, and tells
+nothing that this does not (:func:`release`). What a large sum loses before the noise comes is
+rounding like any other, and in the bound (:func:`~dpsubspace._array.sum_slack`). Two other ways
+were left aside. Integers in two words would be exact, for more time in each step and no less noise.
+A step that grows with the number of records, so that all sums stay below 2^53, would widen the
+noise of all of them by what such a step rounds away.
 """
 
 from __future__ import annotations
@@ -30,8 +39,9 @@ from dpsubspace._release.noise import NoiseSource
 # A lattice has at least this many steps in one scale of the noise, and less than twice as many.
 _STEPS = 2.0**24
 
-# Multiples of a step up to this size are added to noise of any likely size without rounding.
-_LARGEST = 2.0**52
+# Least noise multiplier for each record: noise is then 2^11 times as wide as the last bit of a sum.
+# Such a sum has fewer steps than the second, and larger numbers are cut to that.
+_LEAST, _LARGEST = 2.0**-40, 2.0**66
 
 
 # Bounded sums -------------------------------------------------------------------------------
@@ -76,7 +86,8 @@ class BoundedSum:
 
         Proof of the bounds: rounding moves each of the p entries by at most half a step in either
         of two neighbouring sums, so their distance grows by at most one step an entry, ``sqrt(p)``
-        steps in L2 norm. Entries beyond 2^52 steps, which :func:`check_lattice` keeps from
+        steps in L2 norm. A float of more than 2^52 steps is a whole number of them and is not
+        moved. Entries beyond 2^66 steps, which :func:`check_lattice` keeps from
         occurring, are cut to that: this brings no two numbers further apart.
         """
         whole = np.rint(to_numpy(self.value) / np.float64(step))
@@ -109,12 +120,17 @@ def lattice_step(scale: float) -> float:
 
 
 def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
-    """ValueError where sums over so many records would not fit on the lattices of their noise.
+    """ValueError where noise would be lost beside sums over so many records, or leave nothing.
 
-    An entry of a sum is at most n times the bound on what a record brings, and a step is more
-    than 2^-26 of the multiplier times that bound in both relations: the sum has less than
-    ``n 2^26 / noise_multiplier`` steps, which must not be more than 2^52. Rounding of p entries
-    makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must stay below 2^40.
+    An entry of a sum is at most n times the bound on what a record brings, and floats of that size
+    are apart by at most ``n 2^-52`` of it. Noise of a multiplier s is at least ``s / 2`` of that
+    bound wide, in both relations: with ``s >= n 2^-40`` it is 2^11 times as wide as what a float
+    leaves out. Its distribution is then that which the multiplier says, for all who use it. No
+    privacy rests on that. A step is more than 2^-26 of s times the bound, so that the sum has less
+    than ``n 2^26 / s <= 2^66`` steps.
+
+    Rounding of p entries makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must
+    stay below 2^40.
     """
     if not noise_multipliers:  # what is chosen, and no sum, is on no lattice
         return
@@ -124,9 +140,9 @@ def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
             f"a noise multiplier of {most:.2g} leaves nothing of any data and is not"
             " supported: it must be at most 1e9. Use a larger `epsilon`, or a smaller `n_iter`."
         )
-    if 0 < least < n_samples * 2.0**-26:
+    if 0 < least < n_samples * _LEAST:
         raise ValueError(
-            f"{n_samples} rows need a noise multiplier of at least {n_samples * 2.0**-26:.2g}, got"
+            f"{n_samples} rows need a noise multiplier of at least {n_samples * _LEAST:.2g}, got"
             f" {least:.2g}: beside larger sums such noise is lost in rounding. Use a"
             " smaller `epsilon`, or epsilon=inf for a model that is not private."
         )
@@ -278,9 +294,14 @@ def release(
 
     Floating point: the sum is rounded to a lattice, with bounds that count it, and the noise
     is a normal variable rounded down to the same lattice. With k an integer vector,
-    ``k + floor(z) = floor(k + z)``: the output is that of a Gaussian mechanism on the rounded
-    sum, rounded down, which is postprocessing. Integers below 2^53 are added exactly, so that
-    low bits tell nothing. What remains is that of :func:`lattice_normals`.
+    ``k + floor(z) = floor(k + z)``: the exact noisy sum is that of a Gaussian mechanism on the
+    rounded sum, rounded down, which is postprocessing. Floats hold k and the noise, which is below
+    2^46, as they are. Where their sum is below 2^53 it is added exactly. Where it is not, what
+    comes out is ``R(k + floor(z))`` with R the rounding of a number to the nearest float: that is
+    what addition gives by IEEE 754, whichever two floats are added. So the output is a function of
+    the exact noisy sum alone, which is postprocessing again, for sums of any size: no bit of it
+    tells of which k and noise it is made. Products with the step, a power of 2, and conversions
+    likewise. What remains is that of :func:`lattice_normals`.
     """
     if noise_multiplier == 0:
         return total.value

@@ -6,6 +6,9 @@ is then one task a worker, which takes that array and what :class:`~dpsubspace._
 is sent, and gives back a sum. Dask runs a task again whose worker was lost, the one that reads
 the blocks among them. A task that runs twice gives the same, and its result is taken once.
 
+Where rows belong to persons, the tasks that read are followed by those that bring the rows of each
+person together (``_rows/together.py``): a part is then what one of the workers has gathered.
+
 Design note. Tasks are given names that tell nothing, and pickles in place of arguments: logs and
 the dashboard of a scheduler show the names of tasks, how long they took, and how large results are.
 """
@@ -29,6 +32,7 @@ import numpy as np
 from dpsubspace._checks import is_collection
 from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
+from dpsubspace._rows.together import HELD, NAMES, dealt, gathered, joined_names
 from dpsubspace.exceptions import ClusterError, warn
 
 # What parts hold from the beginning.
@@ -42,19 +46,25 @@ _LOOK, _PATIENCE = 2.0, 30.0
 
 
 def load(
-    rows: Any, targets: Any, checked: Callable[..., dict[str, np.ndarray]]
+    rows: Any,
+    targets: Any,
+    checked: Callable[..., dict[str, np.ndarray]],
+    groups: Any = None,
+    present: Any = None,
 ) -> tuple[RemoteRows, RemoteRows | None]:
     """Rows, and targets beside them, read and checked on the workers of the current client.
 
-    `checked` makes the arrays of a part, by name, of a block of rows and one of targets, and raises
-    ValueError where they cannot be used.
+    `checked` makes the arrays of a part, by name, of a block of rows and one of each of the others
+    that there are, and raises ValueError where they cannot be used. With `groups` each part has all
+    rows of its persons.
 
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
     """
     client = _client()
-    _check_holder(client, rows, targets)
-    parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
+    _check_holder(client, rows, targets, groups)
+    beside = {"y": targets, "groups": groups, "present": present}
+    parts = _DaskParts(client, _Blocks.of(rows, beside), checked, together=groups is not None)
     found = {name: parts.leaf(name, here) for name, here in parts.template.items()}
     return found[ROWS], found.get(TARGETS)
 
@@ -72,20 +82,23 @@ class _Blocks:
     held: bool  # Whether workers hold some of it already
 
     @classmethod
-    def of(cls, rows: Any, targets: Any) -> _Blocks:
+    def of(cls, rows: Any, beside: dict[str, Any]) -> _Blocks:
         """Blocks of collections, all columns in one; ValueError where they differ."""
         from dask.core import flatten
         from distributed import futures_of
 
         rows = whole(rows)
-        given = [rows] if targets is None else [rows, _beside(rows, targets)]
+        others = {name: other for name, other in beside.items() if other is not None}
+        private = "groups" in others  # how many rows there are
+        given = [rows, *(_beside(rows, other, name, private) for name, other in others.items())]
         keys = [list(flatten(collection.__dask_keys__())) for collection in given]
-        if len({len(some) for some in keys}) > 1:
-            raise ValueError(
-                f"`X` has {len(keys[0])} blocks and `y` has {len(keys[1])}, of which the lengths"
-                " are not known. Take both from one data frame, or call"
-                " compute_chunk_sizes() on both arrays."
-            )
+        for name, some in zip(others, keys[1:], strict=True):
+            if len(some) != len(keys[0]):
+                raise ValueError(
+                    f"`X` has {len(keys[0])} blocks and `{name}` has {len(some)}, of which the"
+                    " lengths are not known. Take both from one data frame, or call"
+                    " compute_chunk_sizes() on both arrays."
+                )
         graph = {}
         for collection in given:
             graph.update(collection.__dask_graph__())
@@ -125,23 +138,28 @@ def whole(rows: Any) -> Any:
     return rows
 
 
-def _beside(rows: Any, targets: Any) -> Any:
-    """Targets in the blocks of the rows, as far as their lengths are known."""
+def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
+    """Targets, or others, in the blocks of the rows, as far as their lengths are known.
+
+    No message tells these where they are private.
+    """
     if not is_collection(targets):
         import dask.array
 
         if not has_lengths(rows):
             raise ValueError(
-                "`y` is in memory and the lengths of the blocks of `X` are not known. Pass `y` as"
-                " a Dask collection too, or call compute_chunk_sizes() on the array `X`."
+                f"`{name}` is in memory and the lengths of the blocks of `X` are not known. Pass"
+                f" `{name}` as a Dask collection too, or call compute_chunk_sizes() on the array"
+                " `X`."
             )
         targets = dask.array.from_array(np.asarray(targets))
     if not (has_lengths(rows) and has_lengths(targets)):
         return targets
     if rows.shape[0] != targets.shape[0]:
+        of = "" if private else f": [{rows.shape[0]}, {targets.shape[0]}]"
         raise ValueError(
-            "Found input variables with inconsistent numbers of samples:"
-            f" [{rows.shape[0]}, {targets.shape[0]}]: `X` and `y` must have the same rows."
+            f"Found input variables with inconsistent numbers of samples{of}: `X` and `{name}` must"
+            " have the same rows."
         )
     return targets.rechunk({0: rows.chunks[0], **({1: -1} if targets.ndim > 1 else {})})
 
@@ -164,13 +182,18 @@ def has_lengths(collection: Any) -> bool:
 class _DaskParts(RowParts):
     """Rows in one part a worker of a cluster, as long as this is not deleted."""
 
-    def __init__(self, client: Any, blocks: _Blocks, checked: Callable[..., Any]):
+    def __init__(
+        self, client: Any, blocks: _Blocks, checked: Callable[..., Any], *, together: bool = False
+    ):
         super().__init__(0)
         self._client = client
         self._charged = False  # what fails before the first sum has cost nothing
         workers = self._started()
         self._first = set(workers)
         self._refs = self._read(blocks, workers, checked)
+        self._pinned = [ref.key for ref in self._refs]
+        if together:
+            self._refs = self._by_person(list(workers))
         seen = self._results(self._submit(_seen, self._refs))
         for refusal in seen:
             if isinstance(refusal, str):
@@ -184,7 +207,11 @@ class _DaskParts(RowParts):
             raise ValueError("`X` has no rows, and at least one is needed.")
         self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
-        _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
+        if together:  # whose numbers a batch has
+            self._starts = np.cumsum([0, *(one.persons for one in seen)])
+            self.n_persons = int(self._starts[-1])
+        else:  # how large rows of persons are is private
+            _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
         self._unpin()
         self._charged = True
 
@@ -213,6 +240,19 @@ class _DaskParts(RowParts):
             )
             for some, worker in placed
         ]
+
+    def _by_person(self, workers: list[str]) -> list[Any]:
+        """One future a part: of a task that gathers all rows of its persons."""
+        n = len(self._refs)
+
+        def sent(function: Any, *args: Any, to: str) -> Any:
+            future = self._client.submit(function, *args, **_on(to))
+            self._pinned.append(future.key)
+            return future
+
+        pieces = [sent(_dealt, self._refs[i], n, to=workers[i]) for i in range(n)]
+        shares = [[sent(_share, pieces[j], i, to=workers[j]) for j in range(n)] for i in range(n)]
+        return [sent(_gathered, shares[i], to=workers[i]) for i in range(n)]
 
     def _held(self, blocks: _Blocks) -> dict[Any, Any]:
         """Futures of all blocks by their keys: those that there are, and new ones."""
@@ -244,7 +284,7 @@ class _DaskParts(RowParts):
 
         Dask gives a task that prefers a lost worker to none of those that come once all are lost.
         """
-        free = {ref.key: [] for ref in self._refs}
+        free = {key: [] for key in self._pinned}
         self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
 
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
@@ -419,14 +459,14 @@ def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str
     for other in kinds[1:]:
         for name, kind in kinds[0].items():
             _check_alike(name, kind, other[name])
-    shapes = {name: kind for name, kind in kinds[0].items() if name != FIRST}
+    shapes = {name: kind for name, kind in kinds[0].items() if name not in (FIRST, HELD)}
     return {name: np.empty((0, *shape), dtype) for name, (dtype, shape) in shapes.items()}
 
 
 def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
     """ValueError where blocks of a collection have different types or widths."""
     if one != other:
-        called = {ROWS: "X", TARGETS: "y"}[name]
+        called = {ROWS: "X", TARGETS: "y"}.get(name, name)
         of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
         raise ValueError(
             f"`{called}` has blocks of different types or widths: {of[0]}, and {of[1]}. Give all"
@@ -460,18 +500,25 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
 
     Gives a message where they cannot be used: errors of tasks fill the logs of workers.
     """
-    check, found, lengths = pickle.loads(checked), {}, []
+    check, found, lengths, names = pickle.loads(checked), {}, [], []
     for block in blocks:
         try:
             arrays = check(*block)
             if len({len(array) for array in arrays.values()}) > 1:
                 of = " and ".join(str(len(array)) for array in arrays.values())
+                of = "other numbers of" if NAMES in arrays else of  # these are private
                 raise ValueError(f"a block of `X` and that of `y` beside it have {of} rows.")
+            if NAMES in arrays:
+                names.append(arrays.pop(NAMES))
             for name, array in arrays.items():
                 _append(found, name, array)
         except ValueError as error:
             return str(error)
         lengths.append(len(arrays[ROWS]))
+    try:
+        found |= {NAMES: joined_names(names)} if names else {}
+    except ValueError as error:
+        return str(error)
     return RowPart(found | {FIRST: np.array([first])}, lengths)
 
 
@@ -493,6 +540,30 @@ def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any)
     return values[start : start + len(rows)]
 
 
+def _dealt(part: RowPart | str, n_parts: int) -> list[Any]:
+    """What a part gives to each of all parts."""
+    if isinstance(part, str):
+        return [part] * n_parts
+    rows = {name: array for name, array in part.leaves.items() if name != FIRST}
+    return dealt(rows, n_parts)
+
+
+def _share(pieces: list[Any], number: int) -> Any:
+    return pieces[number]
+
+
+def _gathered(shares: list[Any]) -> RowPart | str:
+    """The part that all rows of some persons make, or why there is none."""
+    for share in shares:
+        if isinstance(share, str):
+            return share
+    try:
+        arrays = gathered(shares)
+    except ValueError as error:
+        return str(error)
+    return RowPart(arrays, [len(arrays[ROWS])])
+
+
 @dataclass(frozen=True)
 class _Seen:
     """What is public of a part, and of its worker."""
@@ -501,6 +572,7 @@ class _Seen:
     lengths: list[int]  # Rows of its blocks
     size: int  # Bytes of its arrays
     room: float  # Bytes of results that Dask keeps in the memory of the worker
+    persons: int  # Persons of a part that has all rows of its persons; 0 of others
 
 
 def _seen(part: RowPart | str) -> _Seen | str:
@@ -513,7 +585,8 @@ def _seen(part: RowPart | str) -> _Seen | str:
     limit = get_worker().memory_manager.memory_limit
     target = config.get("distributed.worker.memory.target")
     room = limit * target if limit and target else np.inf
-    return _Seen(part.kinds(), part.lengths, part.__sizeof__(), room)
+    persons = int(part.leaves[HELD][0]) if HELD in part.leaves else 0
+    return _Seen(part.kinds(), part.lengths, part.__sizeof__(), room, persons)
 
 
 class _Changed:

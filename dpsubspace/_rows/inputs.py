@@ -22,7 +22,9 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
+from dpsubspace._rows.records import NullRecords, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
+from dpsubspace._rows.together import NAMES, PRESENT, name_array
 
 # Rows that a model was fitted to ----------------------------------------------------------------
 # Which rows an estimator was fitted to, as far as objects in memory can tell.
@@ -103,11 +105,11 @@ def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = Tru
 
 
 def check_rows_and_labels(
-    estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True
+    estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
     if is_collection(X):
-        return _collections(estimator, X, y, _labels)
+        return _collections(estimator, X, y, _labels, groups)
     form = "csr" if accept_sparse else False
     X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
     return _plain(X), y
@@ -128,11 +130,11 @@ def _of_numpy(y: Any) -> Any:
 
 
 def check_rows_and_targets(
-    estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True
+    estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
     if is_collection(X):
-        return _collections(estimator, X, y, _values)
+        return _collections(estimator, X, y, _values, groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
     X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
@@ -173,8 +175,10 @@ NO_NUMBERS = (
 # Blocks of Dask collections, where they lie ---------------------------------------------------
 
 
-def _collections(estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.ndarray]) -> Any:
-    """Rows and targets of collections, checked where they lie."""
+def _collections(
+    estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.ndarray], groups: Any
+) -> Any:
+    """Rows and targets of collections, checked where they lie: with `groups`, by person."""
     _check_taken(estimator)
     if y is None:
         raise ValueError(
@@ -182,7 +186,12 @@ def _collections(estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.nda
             " is None."
         )
     _check_names(estimator, X, reset=True)
-    return load(X, y, _BlockOfRows(targets))
+    present = None
+    if isinstance(groups, NullRecords):
+        groups, present = groups.groups, groups.present
+    if groups is None or not getattr(estimator, "_takes_persons", False):
+        return load(X, y, _BlockOfRows(targets))
+    return load(X, y, _BlockOfRows(targets), groups, present)
 
 
 def _check_taken(estimator: Any) -> None:
@@ -217,7 +226,9 @@ class _BlockOfRows:
 
     targets: Callable[[Any], np.ndarray] | None = None
 
-    def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
+    def __call__(
+        self, X: Any, y: Any = None, groups: Any = None, present: Any = None
+    ) -> dict[str, np.ndarray]:
         """Arrays of a block; ValueError where it cannot be used."""
         if sparse.issparse(X):
             raise ValueError(
@@ -225,7 +236,14 @@ class _BlockOfRows:
                 " dense, or a matrix of scipy that is in memory."
             )
         rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
-        return {ROWS: rows} if self.targets is None else {ROWS: rows, TARGETS: self.targets(y)}
+        found = {ROWS: rows}
+        if self.targets is not None:
+            found[TARGETS] = self.targets(y)
+        if groups is not None:
+            found[NAMES] = name_array(names_of_rows(groups, len(rows)))
+        if present is not None:
+            found[PRESENT] = np.asarray(present, dtype=bool)
+        return found
 
 
 def _labels(y: Any) -> np.ndarray:

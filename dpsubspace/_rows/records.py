@@ -37,7 +37,8 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
-from dpsubspace._rows.remote import RemoteRows
+from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
+from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons
 
 # Maps of rows -----------------------------------------------------------------------------------
 # Maps that bound rows before anything is learned from them.
@@ -147,8 +148,15 @@ class Shift:
 # What a record is called.
 ROW, PERSON = "row", "person"
 
-# Weights are whole multiples of one over this: sums of 2^29 of them are exact in float64.
-_STEPS = 2.0**24
+
+def exact_steps(n_records: int) -> float:
+    """Steps to 1 of what is added up over so many records, at most 1 of each: a power of 2.
+
+    Sums of whole steps are exact in float64, in whatever order they are taken, as long as there
+    are at most 2^53 of them. There are 2^24 to 1 for up to 2^29 records, and fewer for more: the
+    number of records is public.
+    """
+    return 2.0 ** min(24, 53 - (n_records - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,10 @@ class Records:
     weights: Array | None = None
     # (n_rows,): record of each row, from 0 to ``n - 1``. None where each row is a record.
     # How many rows there are is private where it is given.
-    index: np.ndarray | None = None
+    index: Array | None = None
+    # (1,): how many of the records lie here, where rows lie in parts and `index` counts those of
+    # a part; None where all do.
+    held: Array | None = None
 
     @classmethod
     def of_rows(cls, n: int, present: np.ndarray | None = None) -> Records:
@@ -172,14 +183,20 @@ class Records:
     def of_groups(cls, index: np.ndarray, n: int, present: np.ndarray | None = None) -> Records:
         """Rows that belong to `n` records, in equal parts.
 
-        One over the number of rows is rounded down to a multiple of 2^-24. What the rows of a
-        record count for then adds up to at most 1, and sums of such numbers are exact in
-        whatever order they are taken. A record of more than 2^24 rows counts for nothing.
+        One over the number of rows is rounded down to whole steps of :func:`exact_steps`. What the
+        rows of a record count for then adds up to at most 1, and sums of such numbers are exact in
+        whatever order they are taken. A record of more rows than there are steps counts for
+        nothing: 2^24, of up to 2^29 records.
         """
-        counts = np.bincount(index, minlength=n)
-        parts = np.floor(_STEPS / np.maximum(counts, 1)) / _STEPS
+        counts, steps = np.bincount(index, minlength=n), exact_steps(n)
+        parts = np.floor(steps / np.maximum(counts, 1)) / steps
         weights = parts[index]
         return cls(n, weights if present is None else np.where(present, weights, 0.0), index)
+
+    @property
+    def n_here(self) -> int:
+        """How many of the records lie here: of those in a part, which is asked where it lies."""
+        return self.n if self.held is None else int(self.held[0])
 
     @property
     def grouped(self) -> bool:
@@ -219,12 +236,14 @@ class Records:
     def _order(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows in the order of their records, and where those of each begin."""
         assert self.index is not None
-        counts = np.bincount(self.index, minlength=self.n)
+        counts = np.bincount(self.index, minlength=self.n_here)
         return np.argsort(self.index, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     @property
     def counts(self) -> np.ndarray:
-        return np.ones(self.n, dtype=np.intp) if self.index is None else np.diff(self._order[1])
+        if self.index is None:
+            return np.ones(self.n_here, dtype=np.intp)
+        return np.diff(self._order[1])
 
     def rows_by_record(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the records in `batch`, one record after another, and how many each has."""
@@ -291,7 +310,8 @@ class Records:
         sum of the norms of its terms, with k the rows of a chunk (or of a block, and blocks of a
         chunk) plus 2 for chunks that are added up with compensation (Higham, 2002, section 4).
         Terms are weighted and weights add up to at most n, whatever the number of rows: both sums
-        together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64.
+        together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64. There are
+        16 in place of the 2, which is enough for what compensation leaves of up to 2^28 chunks.
         """
         if not self.grouped:
             return sum_slack(self.n, eps, chunk, block, by_block=by_block)
@@ -341,10 +361,7 @@ def check_groups(groups: Any, X: Any) -> Records:
             raise ValueError("`present` must have one entry for each row of `X`.")
     if isinstance(X, RemoteRows):
         if groups is not None:
-            raise ValueError(
-                "`groups` is not supported for Dask collections: rows of one person may lie on"
-                " several workers. Pass arrays, or keep one row of each person."
-            )
+            return _in_parts(X.parts)
         return Records(n_rows, None if present is None else X.parts.scattered(present))
     if groups is None:
         return Records.of_rows(n_rows, present)
@@ -352,6 +369,21 @@ def check_groups(groups: Any, X: Any) -> Records:
     if present is not None and len(np.unique(index[present])) + len(np.unique(index[~present])) > n:
         raise ValueError("`present` must be the same for all rows of a record.")
     return Records.of_groups(index, n, present)
+
+
+def _in_parts(parts: RowParts) -> Records:
+    """Persons whose rows lie in parts, each in one: see ``_rows/together.py``."""
+    n = parts.n_persons
+    if n is None:
+        raise ValueError(
+            "`groups` is taken for Dask collections by DPSGDClassifier, DPSGDFClassifier and"
+            " DPSGDRegressor: for others, pass arrays, or keep one row of each person."
+        )
+    index, held = parts.leaf(PERSONS, np.empty(0, np.int64)), parts.leaf(HELD, np.zeros(1, int))
+    weights = where_rows_are(parts_of_persons, index, held, exact_steps(n))
+    if PRESENT in parts.template:
+        weights = weights * parts.leaf(PRESENT, np.empty(0, bool))
+    return Records(n, weights, index, held)
 
 
 def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
@@ -368,6 +400,12 @@ def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
 
 def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Number of the group of each row, the names of the groups in that order, and how many."""
+    names, index = np.unique(names_of_rows(groups, n_rows), return_inverse=True)
+    return index.reshape(-1), names, len(names)
+
+
+def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
+    """Who each row belongs to, as numbers, dates or text; ValueError where that is not known."""
     if np.ma.is_masked(groups):
         raise ValueError(_MISSING)
     values = None
@@ -389,8 +427,7 @@ def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
             "`groups` must have one entry for each row of `X`, and has more or fewer: compare"
             " len(groups) and len(X)."
         )
-    names, index = np.unique(_plain(values), return_inverse=True)
-    return index.reshape(-1), names, len(names)
+    return _plain(values)
 
 
 def _plain(values: np.ndarray) -> np.ndarray:

@@ -221,7 +221,14 @@ def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
 
 
 class RowParts(ABC):
-    """Rows in parts, of a public number, and how functions are called on each of them."""
+    """Rows in parts, of a public number, and how functions are called on each of them.
+
+    Where each part holds all rows of its persons, the number of persons is public, and that of rows
+    is not.
+    """
+
+    n_persons: int | None = None
+    template: dict[str, np.ndarray]  # Arrays of no rows, by the names of leaves
 
     def __init__(self, n: int):
         self.n = n
@@ -286,6 +293,11 @@ class RowPart:
     def __init__(self, leaves: dict[str, np.ndarray], lengths: Sequence[int] = ()):
         self._leaves, self._made, self._turn = leaves, dict(leaves), RLock()
         self.lengths = list(lengths)
+
+    @property
+    def leaves(self) -> dict[str, np.ndarray]:
+        """What the part has had from the beginning."""
+        return self._leaves
 
     def kinds(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
         """Type of each array, and its shape beyond the first axis."""

@@ -169,7 +169,7 @@ def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
 
     Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
-    apart. Parts of records are multiples of 2^-24, of which sums are exact.
+    apart. Parts of records are multiples of a public step, of which sums are exact.
     """
     cell = np.searchsorted(_EDGES[:-1], np.abs(residuals), side="left")
     counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))

@@ -80,8 +80,8 @@ def cell_counts(
 ) -> np.ndarray:
     """How many of the numbers that `cells` makes of rows of `columns` are 0, ..., n_cells - 1.
 
-    Where there are `weights` of rows, what they add up to: exactly, since these are multiples of
-    2^-24 (see :class:`~dpsubspace._rows.records.Records`).
+    Where there are `weights` of rows, what they add up to: exactly, since these are whole
+    numbers of steps (see :func:`~dpsubspace._rows.records.exact_steps`).
     """
 
     def of_chunk(rows: slice) -> np.ndarray:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpsubspace._array import EPS
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedScores, BoundedSum, score_sum
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import Records, exact_steps
 
 # Roots and ranks --------------------------------------------------------------------------------
 # Scores of candidates by how near a sum over records is to zero there, or a rank to one asked for.
@@ -92,9 +92,6 @@ def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
 # Scores of candidates ---------------------------------------------------------------------------
 # Scores of candidates, added up over records without rounding.
 
-# Scores are whole multiples of one over this: sums of 2^29 of them are exact in float64.
-_STEPS = 2.0**24
-
 # Where records may move by rounding, a step is larger than that.
 _FINEST_SCORES = 2.0**40
 
@@ -110,15 +107,16 @@ class ScoreTotal:
     because of the rows of another.
 
     Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record brings is
-    rounded to a multiple of 2^-24, of which the sum is exact in whatever order it is taken. Where
-    other records may move by rounding, each moves by one step at most, and two of its scores by
-    two steps apart. Steps are as small as exact sums of so many allow.
+    rounded to whole steps of :func:`~dpsubspace._rows.records.exact_steps`, of which the sum is
+    exact in whatever order it is taken. Where other records may move by rounding, each moves by one
+    step at most, and two of its scores by two steps apart. Steps are then as small as exact sums of
+    so many allow.
     """
 
     def __init__(self, n_candidates: int, records: Records | None = None, n_moving: int = 0):
         self._total = np.zeros(n_candidates)
         self._present = None if records is None else records.present
-        self._steps = _STEPS
+        self._steps = exact_steps(1 if records is None else records.n)
         if n_moving:
             self._steps = min(2.0 ** np.floor(np.log2(_EXACT_SCORES / n_moving)), _FINEST_SCORES)
         self._slack = 2 * n_moving / self._steps
@@ -144,16 +142,17 @@ def score_total(values: np.ndarray, records: Records) -> BoundedSum:
     What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
 
     Proof of the bounds: what a record brings is an average of such numbers, and 0 for a null
-    record, rounded to a multiple of 2^-24, of which sums are exact in whatever order they are
-    taken. So a record that becomes null takes away a number in [0, 1], and one that is replaced
-    moves the sum by a number in [-1, 1]: by at most 1 either way.
+    record, rounded to whole steps of :func:`~dpsubspace._rows.records.exact_steps`, of which sums
+    are exact in whatever order they are taken. So a record that becomes null takes away a number in
+    [0, 1], and one that is replaced moves the sum by a number in [-1, 1]: by at most 1 either way.
     """
     values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
     weights = records.weights_numpy
     values = values if weights is None else values * weights
     if records.index is not None:
         values = np.minimum(np.bincount(records.index, values, minlength=records.n), 1.0)
-    total = np.rint(values * _STEPS).sum() / _STEPS
+    steps = exact_steps(records.n)
+    total = np.rint(values * steps).sum() / steps
     return BoundedSum(np.array([total]), 1.0, 1.0)
 
 

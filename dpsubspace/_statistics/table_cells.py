@@ -1,8 +1,8 @@
 """Releases that tables are made of: counts in cells, sums of numbers, and searches, by group.
 
-Design note. All sums here are exact, whatever the order of the rows: weights of rows are multiples
-of 2^-24 (see :class:`~dpsubspace._rows.records.Records`), and what is added up is rounded to such
-multiples. So no bound needs slack for rounding.
+Design note. All sums here are exact, whatever the order of the rows: weights of rows are whole
+numbers of public steps (see :func:`~dpsubspace._rows.records.exact_steps`), and what is added up is
+rounded to such steps. So no bound needs slack for rounding.
 """
 
 from __future__ import annotations
@@ -16,12 +16,8 @@ from scipy.special import ndtri
 
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import Records, exact_steps
 from dpsubspace._statistics.quantiles import weighted_quantiles
-
-# Sums of multiples of one over this are exact in float64, for up to 2^29 records.
-_STEPS = 2.0**24
-
 
 # Counts -----------------------------------------------------------------------------------------
 
@@ -67,14 +63,14 @@ def unit_sums(
     The second is from -1 to 1 as well, so that it tells the sum of squares, which is half of it and
     of the number of records, with half the noise that a sum of squares has.
     """
-    weights = records.weights_numpy
-    steps = _STEPS if weights is None else weights * _STEPS  # whole numbers
+    weights, to_one = records.weights_numpy, exact_steps(records.n)
+    steps = to_one if weights is None else weights * to_one  # whole numbers
     there = ~np.isnan(units)
     plain = np.where(there, units, 0.0)
     square = np.where(there, 2 * plain * plain - 1, 0.0)
     # A whole number times one in [-1, 1], rounded, is no larger than that whole number.
     sums = (
-        np.bincount(groups, np.rint(steps * values), n_groups) / _STEPS
+        np.bincount(groups, np.rint(steps * values), n_groups) / to_one
         for values in (plain, square)
     )
     first, second = sums

@@ -116,6 +116,24 @@ def test_a_worker_that_dies_changes_nothing(monkeypatch, client, model, sent):
     assert found.privacy_ == expected.privacy_
 
 
+def test_a_worker_that_dies_takes_no_person_along(monkeypatch, client):
+    """Persons whose rows lie on both workers: what it had gathered is gathered again."""
+    who, lost = np.arange(N) * 7 % 200, []
+    model = DPSGDClassifier(n_iter=6, delta=1e-5, random_state=0)
+    expected = clone(model).fit(X, Y, groups=who)
+
+    def act():
+        lost.append(pids(client)[0])
+        kill(lost)
+
+    rows = blocks(X)
+    with at_call(monkeypatch, 4, act) as made:
+        found = clone(model).fit(rows, blocks(Y), groups=blocks(who))
+    assert lost and len(made) > 6
+    assert_same(expected, found, 1e-6)
+    assert found.privacy_ == expected.privacy_
+
+
 def test_rows_that_workers_hold_are_made_again(monkeypatch, client):
     """Of a collection that was persisted, what the dead one held is computed anew."""
     rows = da.from_array(X, chunks=(100, 4)).persist()

@@ -19,6 +19,7 @@ from dpsubspace import (
     DPSGDFClassifier,
     private_mean,
 )
+from dpsubspace._release import mechanisms
 from dpsubspace._release import noise as noise_module
 from dpsubspace._release.mechanisms import (
     BoundedL1Sum,
@@ -172,22 +173,23 @@ def test_a_step_is_a_power_of_2_that_follows_from_the_scale(scale):
 
 def test_numbers_beyond_the_lattice_are_cut_and_stay_bounded():
     total = BoundedSum(np.array([1e30, -1e30, np.inf]), 1.0, 2.0).on_lattice(1.0)
-    np.testing.assert_array_equal(np.abs(total.value), 2.0**52)
+    np.testing.assert_array_equal(np.abs(total.value), 2.0**66)
 
 
 @pytest.mark.parametrize("multiplier", [1e-3, 1.0, 37.0])
 def test_too_many_rows_for_so_little_noise_are_refused(multiplier):
-    most = int(multiplier * 2**26)
+    most = int(multiplier * 2**40)
     check_lattice(most, multiplier)
     with pytest.raises(ValueError, match="smaller `epsilon`"):
         check_lattice(most + 1, multiplier)
-    # At the limit, the largest sum and its noise are still added without rounding.
-    step = lattice_step(multiplier * 0.5)
-    assert most / step <= 2.0**52
+    # At the limit, the largest sum is not cut, and noise is wide for the digits that it has.
+    assert most / lattice_step(multiplier * 0.5) <= 2.0**66
+    assert multiplier * 0.5 >= 2.0**10 * np.spacing(float(most))
 
 
-def test_a_fit_with_too_many_rows_for_the_lattice_releases_nothing():
+def test_a_fit_with_too_many_rows_for_its_noise_releases_nothing(monkeypatch):
     X, y = blobs(n=120)
+    monkeypatch.setattr(mechanisms, "_LEAST", 2.0**-26)
     model = DPSGDClassifier(epsilon=None, noise_multiplier=1.1e-6, delta=1e-5)
     with pytest.raises(ValueError, match="120 rows need a noise multiplier of at least"):
         model.fit(X, y)
