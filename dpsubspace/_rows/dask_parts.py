@@ -52,11 +52,18 @@ def load(
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
     """
+    found = load_arrays(rows, targets, checked)
+    return found[ROWS], found.get(TARGETS)
+
+
+def load_arrays(
+    rows: Any, targets: Any, checked: Callable[..., dict[str, np.ndarray]]
+) -> dict[str, RemoteRows]:
+    """The same, with all arrays that `checked` makes of a block, one of which is of `ROWS`."""
     client = _client()
     _check_holder(client, rows, targets)
     parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
-    found = {name: parts.leaf(name, here) for name, here in parts.template.items()}
-    return found[ROWS], found.get(TARGETS)
+    return {name: parts.leaf(name, here) for name, here in parts.template.items()}
 
 
 # Blocks of collections ------------------------------------------------------------------------
@@ -461,7 +468,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
     Gives a message where they cannot be used: errors of tasks fill the logs of workers.
     """
     check, found, lengths = pickle.loads(checked), {}, []
-    for block in blocks:
+    for number, block in enumerate(blocks, first):
         try:
             arrays = check(*block)
             if len({len(array) for array in arrays.values()}) > 1:
@@ -470,7 +477,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
             for name, array in arrays.items():
                 _append(found, name, array)
         except ValueError as error:
-            return str(error)
+            return f"{error} This is about partition {number}, counted from 0."
         lengths.append(len(arrays[ROWS]))
     return RowPart(found | {FIRST: np.array([first])}, lengths)
 

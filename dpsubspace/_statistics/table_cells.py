@@ -17,10 +17,11 @@ from scipy.special import ndtri
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.quantiles import weighted_quantiles
 
 # Sums of multiples of one over this are exact in float64, for up to 2^29 records.
-_STEPS = 2.0**24
+_STEPS, _EXACT = 2.0**24, 2.0**53
 
 
 # Counts -----------------------------------------------------------------------------------------
@@ -62,18 +63,22 @@ def unit_sums(
     The second is from -1 to 1 as well, so that it tells the sum of squares, which is half of it and
     of the number of records, with half the noise that a sum of squares has.
     """
-    weights = records.weights_numpy
-    steps = _STEPS if weights is None else weights * _STEPS  # whole numbers
+    weights, most = records.weights_numpy, _steps(records.n)
+    steps = most if weights is None else np.floor(weights * most)  # whole numbers
     there = ~np.isnan(units)
     plain = np.where(there, units, 0.0)
     square = np.where(there, 2 * plain * plain - 1, 0.0)
     # A whole number times one in [-1, 1], rounded, is no larger than that whole number.
     sums = (
-        np.bincount(groups, np.rint(steps * values), n_groups) / _STEPS
-        for values in (plain, square)
+        np.bincount(groups, np.rint(steps * values), n_groups) / most for values in (plain, square)
     )
     first, second = sums
     return first, second
+
+
+def _steps(n: int) -> float:
+    """Steps to 1 of what is added up: a power of 2, of which n are at most 2^53."""
+    return min(_STEPS, 2.0 ** math.floor(math.log2(_EXACT / n)))
 
 
 def unit_total(values: np.ndarray, n_columns: int) -> BoundedSum:
@@ -138,7 +143,8 @@ def searched_quantiles(
     other stages on the ends of the interval.
     """
     records, k, c = releases.records_of(columns), len(levels), columns.shape[1]
-    ranks, m = _Ranks.of(columns, groups, n_groups, records), c * n_groups
+    ranks, m = where_rows_are(_Ranks.of, columns, groups, n_groups, records), c * n_groups
+    totals = sum_over_parts(_Ranks.all, ranks)
     grids = np.repeat(grid, n_groups, axis=0)
     middles = (grids[:, 1:] + grids[:, :-1]) / 2
     search = _Search.of(m, k, grid.shape[1])
@@ -147,8 +153,8 @@ def searched_quantiles(
         places = search.next()
         edges = np.take_along_axis(middles, places - 1, axis=1)
         order = np.argsort(edges, axis=1, kind="stable")
-        before = ranks.before(np.take_along_axis(edges, order, axis=1))
-        cells = np.diff(before, axis=1, prepend=0.0, append=ranks.totals[:, None])
+        before = sum_over_parts(_Ranks.before, ranks, np.take_along_axis(edges, order, axis=1))
+        cells = np.diff(before, axis=1, prepend=0.0, append=totals[:, None])
         total = counts_sum(cells, c)
         noisy = releases.gaussian(name, total).reshape(m, k + 1)
         rank = np.argsort(order, axis=1)
@@ -234,7 +240,6 @@ class _Search:
 class _Ranks:
     values: Sequence[np.ndarray]  # of each column and group, in order
     ranks: Sequence[np.ndarray]  # what lies before each of them, and all
-    totals: np.ndarray  # (columns x groups,)
 
     @classmethod
     def of(cls, columns: np.ndarray, groups: np.ndarray, n_groups: int, records: Records) -> _Ranks:
@@ -251,7 +256,11 @@ class _Ranks:
                     order = np.argsort(own)
                     values.append(own[order])
                     ranks.append(np.concatenate([[0.0], np.cumsum(weights[there][order])]))
-        return cls(values, ranks, np.array([rank[-1] for rank in ranks]))
+        return cls(values, ranks)
+
+    def all(self) -> np.ndarray:
+        """Records with a number, of each column and group."""
+        return np.array([rank[-1] for rank in self.ranks])
 
     def before(self, edges: np.ndarray) -> np.ndarray:
         pairs = zip(self.values, self.ranks, edges, strict=True)
