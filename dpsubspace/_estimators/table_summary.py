@@ -335,6 +335,9 @@ def _of_number(entry: SummaryEntry) -> str:
         return "none"
     width = 0.0 if width <= 1e-9 * abs(entry.high) else width
     digits = 2 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
+    largest = max(abs(entry.low), abs(entry.high))
+    if width and largest:  # four digits are enough, however short the interval is
+        digits = min(digits, max(3 - math.floor(math.log10(largest)), 0))
     digits = 0 if entry.statistic == "count" else digits
     value, low, high = (f"{each:,.{digits}f}" for each in entry[4:])
     return f"{value} ({low} to {high})" if width > 0 else value

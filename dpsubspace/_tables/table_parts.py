@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -32,7 +32,8 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str) -> Table:
     check_columns(frame, schema, name)
     chosen = frame[list(schema)].simplify()  # reads no other column of a file
     arrays = load_arrays(chosen, None, _PartitionOfTable(schema, name))
-    return Table(arrays[ROWS], arrays[CODES])
+    numbers, codes = (cast(np.ndarray, arrays[name]) for name in (ROWS, CODES))
+    return Table(numbers, codes)
 
 
 @dataclass(frozen=True)
