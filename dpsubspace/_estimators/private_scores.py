@@ -58,9 +58,10 @@ def private_score(
     model : estimator
         Fitted classifier, regressor or Pipeline. What it says of a row must depend on that row
         alone; with `groups` that need not be so.
-    X : array-like of shape (n_samples, n_features)
-        Private rows, in whatever form the model takes.
-    y : array-like of shape (n_samples,)
+    X : array-like of shape (n_samples, n_features), or Dask collection
+        Private rows, in whatever form the model takes. Of a Dask array or data frame the model is
+        shown one block at a time, where that lies.
+    y : array-like of shape (n_samples,), or Dask collection
         Their labels, all of which are in ``model.classes_``, or targets.
     metric : str or list of str, default="accuracy"
         By scikit-learn's names. Classifiers: "accuracy", "balanced_accuracy", "confusion_matrix",

@@ -209,7 +209,7 @@ def private_counts(
 
     Parameters
     ----------
-    frame : data frame of n_samples rows, of pandas, Polars or Arrow
+    frame : data frame of n_samples rows, of pandas, Polars, Arrow or Dask
         Private rows. An array must have the columns of the schema, in its order.
     schema : Schema or dict
         What is public about the columns: see :class:`Schema`.

@@ -373,7 +373,7 @@ def private_summary(
 
     Parameters
     ----------
-    frame : data frame of n_samples rows, of pandas, Polars or Arrow
+    frame : data frame of n_samples rows, of pandas, Polars, Arrow or Dask
         Private rows. An array must have the columns of the schema, in its order.
     schema : Schema or dict
         What is public about the columns: see :class:`Schema`. All of its columns are summarised,
