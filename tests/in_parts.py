@@ -8,12 +8,14 @@ workers and all that came back.
 import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import distributed
 import numpy as np
 from cases import CASES
@@ -44,6 +46,17 @@ def blocks(array, shares=UNEVEN):
     """A Dask array with blocks of rows of these lengths."""
     array = np.asarray(array)
     return da.from_array(array, chunks=(lengths(len(array), shares), *array.shape[1:]))
+
+
+def frames(frame, shares=UNEVEN):
+    """A Dask data frame with partitions of rows of these lengths."""
+    ends = np.cumsum([0, *lengths(len(frame), shares)])
+    pieces = [frame.iloc[a:b] for a, b in pairwise(ends)]
+    return dd.from_map(_itself, pieces, meta=frame.iloc[:0])
+
+
+def _itself(piece):
+    return piece
 
 
 @dataclass

@@ -5,40 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._checks import check_bounds, check_real
+from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.context import with_words
-from dpsubspace._estimators.model_outputs import (
-    NUMBERS,
-    Outputs,
-    by_record,
-    threshold_of,
-)
-from dpsubspace._estimators.score_release import Found, Said, parts_of, tell_before
-from dpsubspace._estimators.score_request import (
-    Asked,
-    PrivateScore,
-    PrivateScores,
-    PublicGroups,
-    classes_of,
-)
+from dpsubspace._estimators.model_outputs import Outputs
+from dpsubspace._estimators.score_release import Found, parts_of, tell_before
+from dpsubspace._estimators.score_request import Asked, PrivateScore, PrivateScores, classes_of
+from dpsubspace._estimators.score_rows import refuse_exact_scores, scored_rows
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import (
-    check_classes,
-    check_rows_and_labels,
-    check_rows_and_targets,
-    has_seen,
-    named,
-)
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.inputs import has_seen
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_metrics import METRICS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
@@ -75,9 +58,10 @@ def private_score(
     model : estimator
         Fitted classifier, regressor or Pipeline. What it says of a row must depend on that row
         alone; with `groups` that need not be so.
-    X : array-like of shape (n_samples, n_features)
-        Private rows, in whatever form the model takes.
-    y : array-like of shape (n_samples,)
+    X : array-like of shape (n_samples, n_features), or Dask collection
+        Private rows, in whatever form the model takes. Of a Dask array or data frame the model is
+        shown one block at a time, where that lies.
+    y : array-like of shape (n_samples,), or Dask collection
         Their labels, all of which are in ``model.classes_``, or targets.
     metric : str or list of str, default="accuracy"
         By scikit-learn's names. Classifiers: "accuracy", "balanced_accuracy", "confusion_matrix",
@@ -216,9 +200,11 @@ def private_score(
     classes = np.empty(0) if asked.regression else classes_of(model)
     asked = asked.about(classes, pos_label)
     bounds = _bounds_for(asked, target_bounds)
-    rows = _Rows.checked(model, X, y, classes, bounds, float(loss_bound), groups)
-    records, noise = rows.records, as_noise(random_state)
-    apart = None if by is None else PublicGroups.of(by, model, X, len(rows.y))
+    if is_collection(X):
+        refuse_exact_scores(target, asked)
+    says = Outputs(model, classes, bounds, float(loss_bound))
+    rows = scored_rows(says, asked, by, X, y, groups)
+    records, noise, apart = rows.records, as_noise(random_state), rows.by
     budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
     if not records.grouped:  # a person's rows are shown to it alone
@@ -235,8 +221,7 @@ def private_score(
             PrivacyWarning,
             about=("seen", type(model).__name__),
         )
-    said = rows.said(asked, apart)
-    whole, *parts = said.released(call.paid(), noise.public())
+    whole, *parts = rows.said().released(call.paid(), noise.public())
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
     return _Scores(asked, classes, float(level), records, call.guarantee, by_level).of(whole)
 
@@ -318,75 +303,7 @@ class _Scores:
         )
 
 
-# What is counted ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rows:
-    model: Any
-    X: Any
-    y: np.ndarray  # indices of classes, or targets
-    classes: np.ndarray  # none for a regressor
-    records: Records
-    n_features: int
-    bounds: tuple[float, float]
-    loss_bound: float
-
-    @classmethod
-    def checked(
-        cls,
-        model: Any,
-        X: Any,
-        y: Any,
-        classes: np.ndarray,
-        bounds: tuple[float, float],
-        loss_bound: float,
-        groups: Any,
-    ) -> _Rows:
-        """ValueError where the data cannot be scored, in words that hold no entry of them."""
-        n = X.shape[0] if hasattr(X, "shape") else len(X)
-        width = X.shape[1] if len(getattr(X, "shape", ())) > 1 else 1
-        width = getattr(model, "n_features_in_", width)
-        blank, estimator = np.zeros((n, 1)), named("private_score")
-        if len(classes):
-            y = _codes(check_rows_and_labels(estimator, blank, y)[1], classes)
-        else:
-            y = check_rows_and_targets(estimator, blank, y)[1]
-            if y.size != n:
-                raise ValueError(f"`y` must be one target a row, got {y.shape[1]} columns.")
-        records = check_groups(groups, blank)
-        return cls(model, X, y.reshape(-1), classes, records, width, bounds, loss_bound)
-
-    def said(self, asked: Asked, by: PublicGroups | None) -> Said:
-        probabilities, threshold = hasattr(self.model, "predict_proba"), None
-        if "calibration_curve" in asked.plain and not probabilities:
-            raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
-        if asked.ranked and asked.labels and len(self.classes) == 2:
-            threshold = threshold_of(self.model, probabilities=probabilities)
-        said = Outputs(self.model, self.classes, self.bounds, self.loss_bound)
-        numbers = by_record(self.X, self.records, partial(self._outputs, asked, said))
-        return Said(
-            asked,
-            self.y,
-            self.classes,
-            self.records,
-            numbers.pop("scores", np.empty((len(self.y), 0))),
-            probabilities,
-            threshold,
-            numbers.pop("predicted", None),
-            numbers,
-            {name: NUMBERS[name].unit(said) for name in numbers},
-            by,
-        )
-
-    def _outputs(self, asked: Asked, said: Outputs, X: Any, rows: Any) -> dict[str, np.ndarray]:
-        """What the model says of some of the rows."""
-        some = said.of(X, self.y[rows])
-        found = {"scores": some.scores} if asked.ranked else {}
-        found |= {"predicted": some.predicted} if asked.labels else {}
-        names = dict.fromkeys(name.partition("^")[0] for name in asked.sums)
-        names |= {"error": None} if asked.regression else {}  # of which a bound is found first
-        return found | {name: NUMBERS[name].of(some) for name in names}
+# Bounds of targets ----------------------------------------------------------------------------
 
 
 def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:
@@ -410,16 +327,3 @@ def _checked_bounds(bounds: Any) -> tuple[float, float]:
     check_bounds("target_bounds", bounds, 1)
     low, high = (float(np.asarray(end).reshape(-1)[0]) for end in bounds)
     return low, high
-
-
-def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    order = np.argsort(classes)
-    try:
-        return order[check_classes(labels, classes)[1]]
-    except (TypeError, ValueError):
-        pass
-    # Raised out here, so that no chained exception carries an entry.
-    raise ValueError(
-        "`y` has labels that are not in `model.classes_`: write labels as in the fit of the model,"
-        " and drop rows with labels that it does not know."
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._statistics.score_cells import (
     ERRORS,
     FINE,
@@ -151,17 +153,17 @@ class Said:
     """What is counted of the rows: nothing of it is public yet."""
 
     asked: Asked  # What it is for
-    y: np.ndarray  # (n_rows,): index of each label, or targets
+    # Arrays of rows, where these lie: all that is made of them goes through `where_rows_are`.
+    y: Any  # (n_rows,): index of each label, or targets
     classes: np.ndarray  # (c,): labels; none of a regressor
     records: Records  # Whose the rows are
-    # (n_rows, k): scores of the second class, or of each one; k is 0 where none are
-    # counted.
-    scores: np.ndarray
+    # (n_rows, k): scores of the second class, or of each one; None where none are counted.
+    scores: Any
     probabilities: bool  # Whether scores are of these
     # Score from which the second class is predicted, where labels are read from scores.
     threshold: float | None
-    predicted: np.ndarray | None  # (n_rows,): index of each predicted label
-    numbers: Mapping[str, np.ndarray]  # Numbers of which sums are taken
+    predicted: Any  # (n_rows,): index of each predicted label; None where none is needed
+    numbers: Mapping[str, Any]  # Numbers of which sums are taken
     # What 1 stands for in each of them; in errors, the width of the bounds of targets.
     units: Mapping[str, float]
     by: PublicGroups | None = None  # Groups of which each has a score
@@ -183,16 +185,16 @@ class Said:
         return [Found(*each, rng) for each in zip(cells, labels, sums, strict=True)]
 
     def _counts(
-        self, releases: Releases, name: str, cells: np.ndarray, size: int, *, apart: bool = False
+        self, releases: Releases, name: str, cells: Any, size: int, *, apart: bool = False
     ) -> tuple[np.ndarray, float]:
         """Released counts of shape (n_groups, k, size), and the scale of their noise.
 
         Groups are counted `apart` or all rows in one.
         """
-        cells, groups = cells.reshape(len(cells), -1), 1
+        groups = 1
         if apart and self.by is not None:
             groups = self.by.n_groups
-            cells = cells + size * self.by.group[:, None]
+            cells = where_rows_are(_apart, cells, self.by.group, size)
         total = counted(cells, groups * size, self.records)
         found = releases.laplace(name, total).reshape(-1, groups, size)
         return found.swapaxes(0, 1), _scale(releases, name, total)
@@ -218,14 +220,11 @@ class Said:
         n = max(self.records.n // (1 if self.by is None else len(self.by.levels)), 1)
         few = n_cells(n, releases.budget.scales["cells"] / k) if private else 0
         edges = [self._edges(*each, few) for each in zip(fine, grids, strict=True)]
-        size = 2 * (max(map(len, edges)) - 1)
-        cells, first = [], -1
-        for j in range(k):
-            places = np.searchsorted(edges[j][1:-1], self.scores[:, j])
-            if self.threshold is not None:
-                places, first = self._by_labels(places, edges[j])
-            cells.append(2 * places + (self.y == (1 if k == 1 else j)))
-        counts, scale = self._counts(releases, "cells", np.stack(cells, axis=1), size, apart=True)
+        size, first = 2 * (max(map(len, edges)) - 1), -1
+        if self.threshold is not None:
+            first = int(np.searchsorted(edges[0][1:-1], self.threshold)) + 1
+        cells = where_rows_are(_cells_of_scores, edges, self.scores, self.y, first, self.predicted)
+        counts, scale = self._counts(releases, "cells", cells, size, apart=True)
         found = []
         for j in range(k):
             classes = self.classes if k == 1 else np.array(["others", str(self.classes[j])])
@@ -245,14 +244,15 @@ class Said:
 
     def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Counts of scores on a grid, of which edges are found, and the grid."""
-        columns = self.scores.T
         if not releases.budget.private:
+            columns = self.scores.T
             grids = [_between(each) for each in columns]
             pairs = [*zip(grids, columns, strict=True)]
             fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
             return [each.astype(np.float64) for each in fine], grids
         grid = fine_edges(probabilities=self.probabilities)
-        counts, _ = self._counts(releases, "edges", np.searchsorted(grid, self.scores), FINE)
+        cells = where_rows_are(np.searchsorted, grid, self.scores)
+        counts, _ = self._counts(releases, "edges", cells, FINE)
         n = self.records.n
         fine = [on_simplex(each, n) for each in counts[0]]
         beside = slice(FINE // 2 - 1, FINE // 2 + 1)
@@ -268,20 +268,9 @@ class Said:
         inner = grid if self.threshold is None else np.unique([*grid, self.threshold])
         return np.concatenate([[-np.inf], inner, [np.inf]])
 
-    def _by_labels(self, cells: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
-        """Cells where predicted labels say, and the first one of the second class.
-
-        Should labels differ from scores by rounding or a rule of the model's own.
-        """
-        assert self.threshold is not None
-        first = int(np.searchsorted(edges[1:-1], self.threshold)) + 1
-        cells = np.where(self.predicted == 1, np.maximum(cells, first), cells)
-        return np.where(self.predicted == 0, np.minimum(cells, first - 1), cells), first
-
     def _confusion(self, releases: Releases, rng: np.random.Generator) -> Iterator[Counted]:
         """Counts of true and predicted labels."""
         c, flipped = len(self.classes), self.asked.flipped
-        assert self.predicted is not None
         cells = self.y * c + self.predicted
         counts, scale = self._counts(releases, "confusion", cells, c * c, apart=True)
         for part, scaled, n, of_group in self._parts(counts.reshape(-1, c, c), scale):
@@ -293,10 +282,11 @@ class Said:
         records, asked = self.records, self.asked.sums
         shares, largest = np.array([*asked.values()]), 1.0
         if "range" in releases and releases.budget.private:
-            cells = error_cells(self.numbers["error"])
+            cells = where_rows_are(error_cells, self.numbers["error"])
             counts, scale = self._counts(releases, "range", cells, ERRORS)
             largest = largest_error(counts[0, 0], scale, records.n)
-        values = np.stack([self._column(name, largest) for name in asked], axis=1)
+        columns = [where_rows_are(_column, self._base(name), name, largest) for name in asked]
+        values = where_rows_are(_beside, *columns)
         if self.by is None:
             total, groups = bounded_sums(values, shares, records), 1
         else:
@@ -310,13 +300,48 @@ class Said:
             for pair in whole[:-1]:
                 yield Summed.of_group(asked, pair, scale, self.units, largest)
 
-    def _column(self, name: str, largest: float) -> np.ndarray:
-        """Numbers in [0, 1] that are added up under a name, such as "error^2"."""
-        base, _, power = name.partition("^")
-        numbers, exponent = self.numbers[base], int(power or 1)
-        if base == "t":
-            return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
-        return np.clip(numbers / largest, 0.0, 1.0) ** exponent
+    def _base(self, name: str) -> Any:
+        """Numbers that a name such as "error^2" is about."""
+        return self.numbers[name.partition("^")[0]]
+
+
+# What is made of single rows, where they are.
+
+
+def _apart(cells: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
+    """Cells of each group, of which each has so many."""
+    return cells.reshape(len(cells), math.prod(cells.shape[1:])) + size * group[:, None]
+
+
+def _cells_of_scores(
+    edges: list[np.ndarray], scores: np.ndarray, y: np.ndarray, first: int, predicted: Any
+) -> np.ndarray:
+    """Cells of scores and labels, (n_rows, k).
+
+    `first` is that of the second class, or -1: where it is known, rows are on the side that their
+    predicted labels say, should these differ from scores by rounding or a rule of the model's own.
+    """
+    cells, k = [], scores.shape[1]
+    for j in range(k):
+        places = np.searchsorted(edges[j][1:-1], scores[:, j])
+        if first >= 0:
+            places = np.where(predicted == 1, np.maximum(places, first), places)
+            places = np.where(predicted == 0, np.minimum(places, first - 1), places)
+        cells.append(2 * places + (y == (1 if k == 1 else j)))
+    return np.stack(cells, axis=1)
+
+
+def _column(numbers: np.ndarray, name: str, largest: float) -> np.ndarray:
+    """Numbers in [0, 1] that are added up under a name, such as "error^2"."""
+    base, _, power = name.partition("^")
+    exponent = int(power or 1)
+    if base == "t":
+        return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
+    return np.clip(numbers / largest, 0.0, 1.0) ** exponent
+
+
+def _beside(*columns: np.ndarray) -> np.ndarray:
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)

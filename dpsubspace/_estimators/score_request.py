@@ -20,7 +20,7 @@ from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import Categories
-from dpsubspace._tables.schema import Schema, as_schema, read_table
+from dpsubspace._tables.schema import Schema, as_schema, check_columns, read_table
 from dpsubspace.exceptions import warn
 
 # Results ----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class PublicGroups:
     levels: tuple[Any, ...]  # Values that groups have, public
     # (n_rows,): place of the value of each row among the levels, and their number where it
     # is none of them: such rows are in no group. Private.
-    group: np.ndarray
+    group: Any  # np.ndarray, or such in parts
 
     @property
     def n_groups(self) -> int:
@@ -217,7 +217,19 @@ class PublicGroups:
                 "`by` must have one entry for each row of `X`, and has more or fewer: compare"
                 " len(by[0]) and len(X)."
             )
-        return cls(kind.values, np.where(codes < 0, len(kind.values), codes))
+        return cls(kind.values, np.where(codes < 0, len(kind.values), codes).astype(np.intp))
+
+    @staticmethod
+    def levels_in(by: Any, model: Any, X: Any) -> tuple[Any, ...]:
+        """Levels of groups in a column of a Dask data frame; ValueError where it has none."""
+        if isinstance(by, tuple):
+            raise ValueError(
+                "`by` must name a column where `X` is a Dask collection: put the entries in a"
+                " column of `X`, and pass the column with its levels, as in by={'sex': ['f', 'm']}."
+            )
+        frame, name, kind = _column(by, model, X)
+        check_columns(frame, Schema({name: kind}), "X")
+        return kind.values
 
 
 def _column(by: Any, model: Any, X: Any) -> tuple[Any, str, Categories]:

@@ -19,11 +19,12 @@ from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.remote import sum_over_parts
 from dpsubspace._statistics.table_cells import cell_total, counts_l1_sum, counts_sum
 from dpsubspace._statistics.table_intervals import CountNoise, onto_margins, onto_total
-from dpsubspace._tables.cells import cells_of_columns, read_columns, values_of
-from dpsubspace._tables.schema import as_schema
+from dpsubspace._tables.cells import CellColumn, cells_of_columns, read_columns, values_of
+from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Most cells of a table, and most rows of it that are printed.
@@ -208,7 +209,7 @@ def private_counts(
 
     Parameters
     ----------
-    frame : data frame of n_samples rows, of pandas, Polars or Arrow
+    frame : data frame of n_samples rows, of pandas, Polars, Arrow or Dask
         Private rows. An array must have the columns of the schema, in its order.
     schema : Schema or dict
         What is public about the columns: see :class:`Schema`.
@@ -335,10 +336,7 @@ def private_counts(
     added = _noise(budget, noise_of)
     _tell_of_noise(added, math.prod(shape), records.n, records.unit)
     releases = call.paid()
-    cells = np.zeros(len(table), dtype=np.intp)
-    for axis in axes:
-        cells = cells * len(axis.labels) + axis.cells(values_of(table, part, axis.name))
-    raw = cell_total(cells, math.prod(shape), records)
+    raw = sum_over_parts(_counted, table, part, axes, records)
     noisy = _released(raw, releases, noise_of).reshape(shape)
     low, high = _around(noisy, added, float(level), 1, records.n)
     return PrivateCounts(
@@ -356,6 +354,18 @@ def private_counts(
         {axis.name: axis.edges for axis in axes if axis.edges is not None},
         call.guarantee,
     )
+
+
+def _counted(
+    table: Table, schema: Schema, axes: Sequence[CellColumn], records: Records
+) -> np.ndarray:
+    """How many records are in each cell, (n_cells,)."""
+    cells, n_cells = np.zeros(len(table), dtype=np.intp), 1
+    for axis in axes:
+        width = len(axis.labels)
+        cells = cells * width + axis.cells(values_of(table, schema, axis.name))
+        n_cells *= width
+    return cell_total(cells, n_cells, records)
 
 
 def _names(columns: Any, known: tuple[str, ...]) -> list[str]:

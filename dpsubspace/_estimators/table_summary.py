@@ -20,6 +20,8 @@ from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._statistics.table_cells import (
     STAGES,
     Quantiles,
@@ -46,7 +48,8 @@ from dpsubspace._tables.cells import (
     scale_points,
     values_of,
 )
-from dpsubspace._tables.schema import Schema, Table, as_schema, read_table
+from dpsubspace._tables.schema import Schema, Table, as_schema
+from dpsubspace._tables.table_parts import read_anywhere
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # What each release has of the budget (of mu^2), for each of its columns. Counts, sums in units of
@@ -332,6 +335,9 @@ def _of_number(entry: SummaryEntry) -> str:
         return "none"
     width = 0.0 if width <= 1e-9 * abs(entry.high) else width
     digits = 2 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
+    largest = max(abs(entry.low), abs(entry.high))
+    if width and largest:  # four digits are enough, however short the interval is
+        digits = min(digits, max(3 - math.floor(math.log10(largest)), 0))
     digits = 0 if entry.statistic == "count" else digits
     value, low, high = (f"{each:,.{digits}f}" for each in entry[4:])
     return f"{value} ({low} to {high})" if width > 0 else value
@@ -367,7 +373,7 @@ def private_summary(
 
     Parameters
     ----------
-    frame : data frame of n_samples rows, of pandas, Polars or Arrow
+    frame : data frame of n_samples rows, of pandas, Polars, Arrow or Dask
         Private rows. An array must have the columns of the schema, in its order.
     schema : Schema or dict
         What is public about the columns: see :class:`Schema`. All of its columns are summarised,
@@ -480,8 +486,10 @@ def private_summary(
     check_real("level", level, low=0, high=1)
     schema = as_schema(schema)
     plan = _Summary.of(schema, by)
-    table = read_table(frame, schema, name="frame")
+    table = read_anywhere(frame, schema, name="frame")
     records = check_groups(groups, table.numbers)
+    if schema.numbers:
+        refuse_exact_quantiles(target, table.numbers)
     budget = Budget.split(target, plan.parts(), records.n)
     noise = as_noise(random_state)
     public = ("schema of the table",)
@@ -577,10 +585,7 @@ class _Summary:
     def released(
         self, table: Table, records: Records, releases: Releases, confidence: float
     ) -> _Found:
-        group = np.zeros(len(table), dtype=np.intp)
-        if self.by is not None:
-            group = values_of(table, self.schema, self.by)
-            group = np.where(group < 0, len(self.groups), group)
+        group = where_rows_are(self._group, table)
         noise: dict[str, float] = {}
         counts, deviation = self._counts(table, group, records, releases)
         n = float(records.n)
@@ -600,18 +605,44 @@ class _Summary:
         cells = dict(zip(counts, agreed, strict=True))
         return _Found(self, n, sizes, cells, sums, quantiles, noise)
 
-    def _counts(
-        self, table: Table, group: np.ndarray, records: Records, releases: Releases
-    ) -> tuple[dict[str, np.ndarray], float]:
+    # What is added up of rows, where these are --------------------------------------------------
+
+    def _group(self, table: Table) -> np.ndarray:
+        """Group of each row; the number of groups for rows that are in none."""
+        if self.by is None:
+            return np.zeros(len(table), dtype=np.intp)
+        group = values_of(table, self.schema, self.by)
+        return np.where(group < 0, len(self.groups), group).astype(np.intp)
+
+    def _raw_counts(self, table: Table, group: np.ndarray, records: Records) -> np.ndarray:
+        """Counts of all tables, one after another."""
         raw = []
         for name, width in self.tables.items():
             cells = group * width + self._cells(table, name)
             raw.append(cell_total(cells, self.n_groups * width, records))
-        if not raw:
+        return np.concatenate(raw)
+
+    def _raw_sums(self, table: Table, group: np.ndarray, records: Records) -> np.ndarray:
+        """Sums (columns, 2, groups) of numbers in units of half their range."""
+        names = self.schema.numbers
+        raw = np.empty((len(names), 2, self.n_groups))
+        for place, name in enumerate(names):
+            units = in_unit(table.numbers[:, place], self.schema[name])
+            raw[place] = unit_sums(units, group, self.n_groups, records)
+        return raw
+
+    # What is released of it ---------------------------------------------------------------------
+
+    def _counts(
+        self, table: Table, group: np.ndarray, records: Records, releases: Releases
+    ) -> tuple[dict[str, np.ndarray], float]:
+        if not self.tables:
             return {}, 0.0
-        total = counts_sum(np.concatenate(raw), len(raw))
+        raw = sum_over_parts(self._raw_counts, table, group, records)
+        total = counts_sum(raw, len(self.tables))
         noisy = releases.gaussian("counts", total)
-        parts = np.split(noisy, np.cumsum([len(part) for part in raw])[:-1])
+        widths = [self.n_groups * width for width in self.tables.values()]
+        parts = np.split(noisy, np.cumsum(widths)[:-1])
         named = zip(self.tables, parts, strict=True)
         counts = {name: part.reshape(self.n_groups, -1) for name, part in named}
         return counts, releases.noise_of("counts", total)
@@ -628,14 +659,10 @@ class _Summary:
     def _sums(
         self, table: Table, group: np.ndarray, records: Records, releases: Releases
     ) -> tuple[np.ndarray | None, float]:
-        """Sums (columns, 2, groups) of numbers in units of half their range."""
         names = self.schema.numbers
         if not names:
             return None, 0.0
-        raw = np.empty((len(names), 2, self.n_groups))
-        for place, name in enumerate(names):
-            units = in_unit(table.numbers[:, place], self.schema[name])
-            raw[place] = unit_sums(units, group, self.n_groups, records)
+        raw = sum_over_parts(self._raw_sums, table, group, records)
         total = unit_total(raw, len(names))
         noisy = releases.gaussian("moments", total)
         return noisy.reshape(raw.shape), releases.noise_of("moments", total)

@@ -61,12 +61,23 @@ def load(
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
     """
+    found = load_arrays(rows, targets, checked, groups, present)
+    return found[ROWS], found.get(TARGETS)
+
+
+def load_arrays(
+    rows: Any,
+    targets: Any,
+    checked: Callable[..., dict[str, np.ndarray]],
+    groups: Any = None,
+    present: Any = None,
+) -> dict[str, RemoteRows]:
+    """The same, with all arrays that `checked` makes of a block, one of which is of `ROWS`."""
     client = _client()
     _check_holder(client, rows, targets, groups)
     beside = {"y": targets, "groups": groups, "present": present}
     parts = _DaskParts(client, _Blocks.of(rows, beside), checked, together=groups is not None)
-    found = {name: parts.leaf(name, here) for name, here in parts.template.items()}
-    return found[ROWS], found.get(TARGETS)
+    return {name: parts.leaf(name, here) for name, here in parts.template.items()}
 
 
 # Blocks of collections ------------------------------------------------------------------------
@@ -501,7 +512,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
     Gives a message where they cannot be used: errors of tasks fill the logs of workers.
     """
     check, found, lengths, names = pickle.loads(checked), {}, [], []
-    for block in blocks:
+    for number, block in enumerate(blocks, first):
         try:
             arrays = check(*block)
             if len({len(array) for array in arrays.values()}) > 1:
@@ -513,7 +524,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
             for name, array in arrays.items():
                 _append(found, name, array)
         except ValueError as error:
-            return str(error)
+            return f"{error} This is about partition {number}, counted from 0."
         lengths.append(len(arrays[ROWS]))
     try:
         found |= {NAMES: joined_names(names)} if names else {}

@@ -21,6 +21,7 @@ import numpy as np
 from dpsubspace._array import EPS
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedScores, BoundedSum, score_sum
 from dpsubspace._rows.records import Records, exact_steps
+from dpsubspace._rows.remote import sum_over_parts
 
 # Roots and ranks --------------------------------------------------------------------------------
 # Scores of candidates by how near a sum over records is to zero there, or a rank to one asked for.
@@ -196,9 +197,14 @@ def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
     add up to at most 1, in however many groups (see :mod:`~dpsubspace._rows.records`); sums of
     such parts are exact.
     """
-    weights, lists = records.weights_numpy, cells.reshape(len(cells), -1).T
+    k = 1 if cells.ndim == 1 else cells.shape[1]
+    return BoundedL1Sum(sum_over_parts(_counted, cells, n_cells, records), 1.0 * k, 2.0 * k)
+
+
+def _counted(cells: np.ndarray, n_cells: int, records: Records) -> np.ndarray:
+    weights, lists = records.weights_numpy, np.atleast_2d(cells.T)
     totals = [np.bincount(each, weights, minlength=n_cells).astype(np.float64) for each in lists]
-    return BoundedL1Sum(np.concatenate(totals), 1.0 * len(lists), 2.0 * len(lists))
+    return np.concatenate(totals)
 
 
 def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedL1Sum:
@@ -214,9 +220,14 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     most 1. Their product with a share is rounded, by a unit in up to n, which the bound has.
     """
     steps = _steps(records.n)
-    whole = _whole(_inside(values), records, steps)
+    whole = sum_over_parts(_summed, values, records, steps)
     largest = _largest(shares, records.n)
-    return BoundedL1Sum(whole.sum(axis=0) / steps * shares, largest, largest)
+    return BoundedL1Sum(whole / steps * shares, largest, largest)
+
+
+def _summed(values: np.ndarray, records: Records, steps: float) -> np.ndarray:
+    """Sums of what rows bring, in whole steps, (k,)."""
+    return _whole(_inside(values), records, steps).sum(axis=0)
 
 
 def grouped_sums(
@@ -234,13 +245,20 @@ def grouped_sums(
     convex hull of these, in however many groups (see :mod:`~dpsubspace._rows.records`). Rounding
     is that of :func:`bounded_sums`: each part is rounded down by itself.
     """
-    steps, inside = _steps(records.n), _inside(values)
-    both = np.concatenate([inside, 1.0 - inside], axis=1)
-    whole = _whole(both, records, steps)
-    total = np.stack([np.bincount(group, each, minlength=n_groups) for each in whole.T], axis=1)
-    total = total.reshape(n_groups, 2, len(shares)) / steps * shares
+    steps = _steps(records.n)
+    whole = sum_over_parts(_summed_by, values, group, n_groups, records, steps)
     largest = _largest(shares, records.n)
+    total = whole.reshape(n_groups, 2, len(shares)) / steps * shares
     return BoundedL1Sum(total, largest, 2 * largest)
+
+
+def _summed_by(
+    values: np.ndarray, group: np.ndarray, n_groups: int, records: Records, steps: float
+) -> np.ndarray:
+    """The same by group, and then of what is left to 1, (n_groups, 2 k)."""
+    inside = _inside(values)
+    whole = _whole(np.concatenate([inside, 1.0 - inside], axis=1), records, steps)
+    return np.stack([np.bincount(group, each, minlength=n_groups) for each in whole.T], axis=1)
 
 
 def _steps(n: int) -> float:

@@ -17,6 +17,7 @@ from scipy.special import ndtri
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, exact_steps
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.quantiles import weighted_quantiles
 
 # Counts -----------------------------------------------------------------------------------------
@@ -139,7 +140,8 @@ def searched_quantiles(
     other stages on the ends of the interval.
     """
     records, k, c = releases.records_of(columns), len(levels), columns.shape[1]
-    ranks, m = _Ranks.of(columns, groups, n_groups, records), c * n_groups
+    ranks, m = where_rows_are(_Ranks.of, columns, groups, n_groups, records), c * n_groups
+    totals = sum_over_parts(_Ranks.all, ranks)
     grids = np.repeat(grid, n_groups, axis=0)
     middles = (grids[:, 1:] + grids[:, :-1]) / 2
     search = _Search.of(m, k, grid.shape[1])
@@ -148,8 +150,8 @@ def searched_quantiles(
         places = search.next()
         edges = np.take_along_axis(middles, places - 1, axis=1)
         order = np.argsort(edges, axis=1, kind="stable")
-        before = ranks.before(np.take_along_axis(edges, order, axis=1))
-        cells = np.diff(before, axis=1, prepend=0.0, append=ranks.totals[:, None])
+        before = sum_over_parts(_Ranks.before, ranks, np.take_along_axis(edges, order, axis=1))
+        cells = np.diff(before, axis=1, prepend=0.0, append=totals[:, None])
         total = counts_sum(cells, c)
         noisy = releases.gaussian(name, total).reshape(m, k + 1)
         rank = np.argsort(order, axis=1)
@@ -235,7 +237,6 @@ class _Search:
 class _Ranks:
     values: Sequence[np.ndarray]  # of each column and group, in order
     ranks: Sequence[np.ndarray]  # what lies before each of them, and all
-    totals: np.ndarray  # (columns x groups,)
 
     @classmethod
     def of(cls, columns: np.ndarray, groups: np.ndarray, n_groups: int, records: Records) -> _Ranks:
@@ -252,7 +253,11 @@ class _Ranks:
                     order = np.argsort(own)
                     values.append(own[order])
                     ranks.append(np.concatenate([[0.0], np.cumsum(weights[there][order])]))
-        return cls(values, ranks, np.array([rank[-1] for rank in ranks]))
+        return cls(values, ranks)
+
+    def all(self) -> np.ndarray:
+        """Records with a number, of each column and group."""
+        return np.array([rank[-1] for rank in self.ranks])
 
     def before(self, edges: np.ndarray) -> np.ndarray:
         pairs = zip(self.values, self.ranks, edges, strict=True)

@@ -13,7 +13,8 @@ from dpsubspace._checks import check_integer, shown
 from dpsubspace._tables.encoding import off_log
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import MISSING, Kind
-from dpsubspace._tables.schema import Schema, Table, read_table
+from dpsubspace._tables.schema import Schema, Table
+from dpsubspace._tables.table_parts import read_anywhere
 
 # What rows are called that have no value, and those whose value is none of the categories.
 NO_VALUE, UNLISTED = "missing", "not listed"
@@ -130,9 +131,9 @@ def read_columns(frame: Any, schema: Schema, columns: Sequence[str]) -> tuple[Ta
     """Rows of some columns of a frame, and what the schema says of these."""
     part = Schema({name: schema[name] for name in columns})
     if names_of(frame) is not None:
-        return read_table(frame, part, name="frame"), part
+        return read_anywhere(frame, part, name="frame"), part
     # Without names, there must be all columns of the schema.
-    table = read_table(frame, schema, name="frame")
+    table = read_anywhere(frame, schema, name="frame")
     numbers = [schema.numbers.index(name) for name in part.numbers]
     codes = [schema.categories.index(name) for name in part.categories]
     return Table(table.numbers[:, numbers], table.codes[:, codes]), part

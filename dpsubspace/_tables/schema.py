@@ -450,9 +450,15 @@ def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
 
 
 def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
-    names = names_of(frame)
-    if names is None:
+    if names_of(frame) is None:
         return _columns_in_order(frame, schema, name)
+    check_columns(frame, schema, name)
+    return {column: column_of(frame, column) for column in schema}
+
+
+def check_columns(frame: Any, schema: Schema, name: str) -> None:
+    """ValueError unless a frame has each column of a schema once."""
+    names = names_of(frame) or []
     times = Counter(names)
     if absent := [column for column in schema if column not in times]:
         raise ValueError(
@@ -465,7 +471,6 @@ def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
             f"`{name}` has more than one column of the names {shown(twice)}: rename or drop all but"
             " one of each."
         )
-    return {column: column_of(frame, column) for column in schema}
 
 
 def _alike(absent: list[str], names: list[Any]) -> str:

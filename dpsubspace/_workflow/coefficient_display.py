@@ -159,6 +159,9 @@ class CoefficientDisplay(Display):
             margin = 0.05 * max(float(np.ptp(shown)), 1e-12)
             left, right = shown.min() - margin, shown.max() + margin
         ax.set_xlim(left, right)
+        if self.odds:  # plain numbers, and not powers of ten
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter("{x:g}" if right < 10 * left else "")
         ends = np.clip(low, left, right), np.clip(high, left, right)
         self.lines_ = ax.hlines(places, *ends, **styled(line_kw, color="#0072b2"))
         self.points_ = ax.plot(np.clip(estimate, left, right), places, "o", color="#0072b2")[0]

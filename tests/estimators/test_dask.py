@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    Categories,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
@@ -33,9 +34,12 @@ from dpsubspace import (
     GradientDirections,
     PrivacyLedger,
     PublicSubspaceLinearRegression,
+    private_counts,
     private_covariance,
     private_mean,
     private_quantile,
+    private_score,
+    private_summary,
 )
 from dpsubspace._rows import dask_parts
 
@@ -540,3 +544,30 @@ def test_a_ledger_is_charged_once(client):
     with pytest.raises(ValueError, match="Open the ledger around the fit"):
         ledger.fit(DPSGDClassifier(n_iter=2, epsilon=1.0, **SEEDED), frame, frame[0] > 0)
     assert len(ledger.entries) == 2
+
+
+# Tables and scores ----------------------------------------------------------------------------
+
+
+def test_tables_and_scores_on_workers(client, tmp_path):
+    """From files of mixed columns, of which only some are read."""
+    frame = FRAME.assign(sex=np.where(X[:, 1] > 0, "f", "m"))
+    frame.loc[::7, "text"] = None
+    for i, piece in enumerate(np.array_split(np.arange(N), 5)):
+        frame.iloc[piece].to_parquet(tmp_path / f"{i}.parquet")
+    rows = dd.read_parquet(tmp_path)
+    schema = {
+        "a": (-2, 4),
+        "text": Categories(["no", "certainly"], missing=True),
+        "sex": ["f", "m"],
+    }
+    summaries = [private_summary(each, schema, by="sex", **SEEDED) for each in (frame, rows)]
+    assert summaries[0].entries == summaries[1].entries
+    counts = [private_counts(each, schema, ["text", "a"], **SEEDED).noisy for each in (frame, rows)]
+    np.testing.assert_array_equal(*counts)
+    model = DPSGDClassifier(epsilon=3.0).fit(X, Y)
+    given = {"metric": ["roc_auc", "log_loss"], **SEEDED}
+    here = private_score(model, X, Y, **given)
+    there = private_score(model, rows[NAMES], rows["y"], **given)
+    for name in here:  # a row may be in the next cell: products are rounded by where it lies
+        assert float(there[name]) == pytest.approx(float(here[name]), abs=5 / N)

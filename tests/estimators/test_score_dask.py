@@ -1,0 +1,280 @@
+"""Scores of Dask collections: those of the same rows in memory."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("distributed")
+
+import dask.array as da
+from helpers import RELATIONS, replaced
+from in_parts import UNEVEN, blocks, cluster_here, frames
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from dpsubspace import (
+    DPSGDClassifier,
+    PrivacyLedger,
+    PrivateCalibrationDisplay,
+    PrivateRocCurveDisplay,
+    private_score,
+    tabular_pipeline,
+)
+from dpsubspace._release.mechanisms import release_laplace
+from dpsubspace._rows.records import NullRecords
+
+pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+
+N, SEEDED = 1201, {"epsilon": 1.0, "random_state": 0}
+_rng = np.random.default_rng(0)
+X = _rng.normal(size=(N, 3))
+FRAME = pd.DataFrame(X, columns=list("abc")).assign(
+    sex=_rng.choice(["f", "m", "?"], N, p=[0.6, 0.35, 0.05])
+)
+Y2 = (X[:, 0] + _rng.logistic(size=N) > 0).astype(int)
+Y3 = np.digitize(X[:, 0] + 0.3 * _rng.normal(size=N), [-0.5, 0.5])
+T = X[:, 0] + 0.3 * _rng.normal(size=N)
+
+
+class Exact(ClassifierMixin, BaseEstimator):
+    """Log-odds in single columns: no row is rounded by where others lie."""
+
+    def __init__(self, n_classes):
+        self.n_classes = n_classes
+        self.classes_ = np.arange(n_classes)
+
+    def predict_proba(self, X):
+        columns = np.asarray(X[["a", "b", "c"]] if hasattr(X, "columns") else X, dtype=float)
+        if self.n_classes == 2:
+            chance = expit(columns[:, 0])
+            return np.stack([1 - chance, chance], axis=1)
+        scores = np.stack([np.exp(3 * columns[:, 0] * i) for i in (-1, 0, 1)], axis=1)
+        return scores / (scores[:, :1] + scores[:, 1:2] + scores[:, 2:])
+
+    def predict(self, X):
+        return self.predict_proba(X).argmax(axis=1)
+
+
+class Decides(ClassifierMixin, BaseEstimator):
+    classes_ = np.arange(2)
+
+    def decision_function(self, X):
+        return np.asarray(X)[:, 0]
+
+    def predict(self, X):
+        return (np.asarray(X)[:, 0] > 0).astype(int)
+
+
+class Guess(RegressorMixin, BaseEstimator):
+    def predict(self, X):
+        return np.asarray(X)[:, 0]
+
+
+TWO = ["accuracy", "roc_auc", "roc_curve", "calibration_curve", "log_loss", "brier_score_loss"]
+CALLS = {
+    "two classes": (Exact(2), Y2, {"metric": TWO}),
+    "accuracy": (Exact(2), Y2, {}),
+    "labels": (Exact(2), Y2, {"metric": ["f1", "confusion_matrix"]}),
+    "decisions": (Decides(), Y2, {"metric": ["roc_auc", "recall"]}),
+    "three classes": (Exact(3), Y3, {"metric": ["roc_auc_ovr", "f1_macro", "log_loss"]}),
+    "numbers": (
+        Guess(),
+        T,
+        {"metric": ["mean_absolute_error", "root_mean_squared_error"], "target_bounds": (-4, 4)},
+    ),
+}
+BY = {"no groups": None, "groups": {"sex": ["f", "m"]}}
+
+
+def scored(call, X, y=None, **options):
+    model, targets, given = CALLS[call]
+    return private_score(model, X, targets if y is None else y, **(SEEDED | given | options))
+
+
+def numbers(score):
+    """All numbers of scores."""
+    each = score.values() if isinstance(score, dict) else [score]
+    for one in each:
+        yield from (one.value, one.low, one.high)
+        if one.curve is not None:
+            yield from numbers(one.curve)
+        for group in (one.by or {}).values():
+            yield from numbers(group)
+
+
+def assert_equal(one, other):
+    assert one.privacy_.event == other.privacy_.event
+    assert one.privacy_.public == other.privacy_.public
+    pairs = [*zip(numbers(one), numbers(other), strict=True)]
+    assert pairs
+    for a, b in pairs:
+        np.testing.assert_array_equal(a, b)
+
+
+def rows_of(call, by, shares=UNEVEN):
+    """Rows with a column of groups where there are such, in memory and in partitions."""
+    if BY[by] is not None or call == "numbers":
+        return FRAME, frames(FRAME, shares)
+    return X, blocks(X, shares)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("by", BY)
+def test_the_release_is_that_of_rows_in_memory(monkeypatch, call, relation, by):
+    here, there = rows_of(call, by)
+    options = {"neighboring_relation": relation, "by": BY[by]}
+    y = CALLS[call][1]
+    targets = blocks(y) if isinstance(there, da.Array) else frames(pd.Series(y))
+    with cluster_here(monkeypatch) as cluster:
+        found = scored(call, there, targets, **options)
+    assert len(cluster.parts) == 3
+    assert_equal(scored(call, here, **options), found)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("shares", [(), (0.0, 0.2), (0.05,) * 19])
+def test_cuts_and_workers_change_nothing(monkeypatch, n_workers, shares):
+    for call in ("two classes", "numbers"):
+        here, there = rows_of(call, "groups", shares)
+        targets = frames(pd.Series(CALLS[call][1]), shares)
+        options = {"by": BY["groups"]}
+        with cluster_here(monkeypatch, n_workers):
+            found = scored(call, there, targets, **options)
+        assert_equal(scored(call, here, **options), found)
+
+
+def test_a_table_and_its_groups_by_the_schema(monkeypatch):
+    schema = {"a": (-4, 4), "b": (-4, 4), "sex": ["f", "m"]}
+    rows, columns = frames(FRAME.assign(y=Y2)), list(schema)
+    model = tabular_pipeline(DPSGDClassifier(), schema, epsilon=3.0).fit(FRAME[columns], Y2)
+    with cluster_here(monkeypatch):
+        found = private_score(model, rows[columns], rows["y"], by="sex", **SEEDED)
+    # Products of a row are rounded by where it lies: a row may change sides.
+    here = private_score(model, FRAME[columns], Y2, by="sex", **SEEDED)
+    assert abs(float(found) - float(here)) <= 2 / N
+    assert found.by.keys() == here.by.keys() and found.privacy_.event == here.privacy_.event
+
+
+def test_pictures_are_of_the_same_release(monkeypatch):
+    with cluster_here(monkeypatch):
+        roc = PrivateRocCurveDisplay.from_estimator(Exact(2), blocks(X), blocks(Y2), epsilon=1.0)
+        calibration = PrivateCalibrationDisplay.from_estimator(
+            Exact(2), blocks(X), blocks(Y2), epsilon=1.0
+        )
+    assert roc.privacy.epsilon == calibration.privacy.epsilon == 1.0
+
+
+# Bounds over blocks -----------------------------------------------------------------------------
+
+
+def totals(monkeypatch, call, outputs=None):
+    """Sums that a call releases, which is given `outputs` of another one."""
+    seen = []
+
+    def recording(total, epsilon, noise, **options):
+        out = release_laplace(total, epsilon, noise, **options)
+        out = out if outputs is None else outputs[len(seen)][1]
+        seen.append((total, out))
+        return out
+
+    with monkeypatch.context() as patch:
+        replaced(patch, release_laplace, recording)
+        call()
+    return seen
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("place", [0, 400, N - 1])
+def test_one_row_moves_each_release_within_its_bound(monkeypatch, call, relation, by, place):
+    y, present = CALLS[call][1], np.ones(N, dtype=bool)
+    other, other_y = FRAME.copy(), np.array(y)
+    if relation == "zero_out":
+        present[place] = False
+    else:
+        other.loc[place, ["a", "b", "c"]] = 6.0
+        other.loc[place, "sex"] = "m" if other.loc[place, "sex"] == "f" else "f"
+        other_y[place] = -4.0 if call == "numbers" else (other_y[place] + 1) % (1 + y.max())
+    options = {"neighboring_relation": relation, "by": BY[by]}
+
+    def run(frame, y, **more):
+        X = frames(frame) if BY[by] else frames(frame[["a", "b", "c"]])
+        with cluster_here(monkeypatch):
+            scored(call, X, frames(pd.Series(y)), **options, **more)
+
+    first = totals(monkeypatch, lambda: run(FRAME, y))
+    second = totals(
+        monkeypatch, lambda: run(other, other_y, groups=NullRecords(None, present)), first
+    )
+    assert len(first) == len(second) > 0
+    moves = []
+    for (one, _), (two, _) in zip(first, second, strict=True):
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert (one.norm_bound, one.replace_bound) == (two.norm_bound, two.replace_bound)
+        move = np.abs(np.asarray(one.value) - np.asarray(two.value)).sum()
+        assert move <= bound * (1 + 1e-12)
+        moves.append(move)
+    assert max(moves) > 0 or call == "accuracy"  # of a row that is predicted wrongly
+
+
+@pytest.mark.parametrize("call", ["two classes", "numbers"])
+def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, call):
+    def lose(cluster):
+        if cluster.calls > 1:
+            cluster.lose(cluster.calls % 3)
+
+    here, there = rows_of(call, "groups")
+    options = {"by": BY["groups"]}
+    with cluster_here(monkeypatch, before=lose, twice=True) as cluster:
+        found = scored(call, there, frames(pd.Series(CALLS[call][1])), **options)
+    assert cluster.calls > 2
+    assert_equal(scored(call, here, **options), found)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_parts_hold_what_the_model_says_and_no_rows(monkeypatch, call):
+    there = rows_of(call, "groups")[1]
+    with cluster_here(monkeypatch) as cluster:
+        scored(call, there, frames(pd.Series(CALLS[call][1])), by=BY["groups"])
+    known = {"rows", "scores", "predicted", "group", "first", "hit", "loss", "brier", "error", "t"}
+    first, *results = cluster.results
+    assert set(first.kinds) <= known
+    for result in results:
+        assert not isinstance(result, np.ndarray) or N not in result.shape
+
+
+# Errors -----------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
+    rows, y = frames(FRAME), frames(pd.Series(Y2))
+    with cluster_here(monkeypatch) as cluster, PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
+        plain = {"epsilon": 0.5}
+        for words, given in {
+            "`by` must name a column where `X` is a Dask": {"by": (FRAME["sex"], ["f", "m"])},
+            "`X` lacks the columns \\['ward'\\]": {"by": {"ward": ["A", "B"]}},
+            "no schema of the model says": {"by": "sex"},
+            "`epsilon`=inf looks at all scores": {"metric": "roc_auc", "epsilon": math.inf},
+        }.items():
+            with pytest.raises(ValueError, match=words):
+                private_score(Exact(2), rows, y, **(plain | given))
+        assert not cluster.sent
+        with pytest.raises(ValueError, match="`groups` is not supported for Dask collections"):
+            private_score(Exact(2), rows, y, groups=np.arange(N), **plain)
+        with pytest.raises(ValueError, match=r"not in `model.classes_`.* partition 0, counted"):
+            private_score(Exact(2), rows, frames(pd.Series(Y2 + 7)), **plain)
+        with pytest.raises(ValueError, match="`y` is a Dask collection"):
+            private_score(Exact(2), FRAME, y, **plain)
+        with pytest.raises(ValueError, match="requires y to be passed"):
+            private_score(Exact(2), rows, None, **plain)
+    assert len(ledger) == 0
+
+
+def test_sums_without_noise_are_exact(monkeypatch):
+    with cluster_here(monkeypatch):
+        found = private_score(Exact(2), blocks(X), blocks(Y2), epsilon=math.inf)
+    assert float(found) == (Exact(2).predict(X) == Y2).mean()
