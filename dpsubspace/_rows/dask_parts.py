@@ -31,8 +31,8 @@ from dpsubspace._rows.chunks import using_threads
 from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
 from dpsubspace.exceptions import ClusterError, warn
 
-# What parts hold from the beginning.
-ROWS, TARGETS = "rows", "targets"
+# What parts hold from the beginning. Tables have codes of categories beside their numbers.
+ROWS, CODES, TARGETS = "rows", "codes", "targets"
 
 # The number of the first block of a part.
 FIRST = "first"
@@ -43,11 +43,11 @@ _LOOK, _PATIENCE = 2.0, 30.0
 
 def load(
     rows: Any, targets: Any, checked: Callable[..., dict[str, np.ndarray]]
-) -> tuple[RemoteRows, RemoteRows | None]:
+) -> dict[str, RemoteRows]:
     """Rows, and targets beside them, read and checked on the workers of the current client.
 
     `checked` makes the arrays of a part, by name, of a block of rows and one of targets, and raises
-    ValueError where they cannot be used.
+    ValueError where they cannot be used. Given are what stands for these arrays, by name.
 
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
@@ -55,8 +55,7 @@ def load(
     client = _client()
     _check_holder(client, rows, targets)
     parts = _DaskParts(client, _Blocks.of(rows, targets), checked)
-    found = {name: parts.leaf(name, here) for name, here in parts.template.items()}
-    return found[ROWS], found.get(TARGETS)
+    return {name: parts.leaf(name, here) for name, here in parts.template.items()}
 
 
 # Blocks of collections ------------------------------------------------------------------------
@@ -426,7 +425,7 @@ def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str
 def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
     """ValueError where blocks of a collection have different types or widths."""
     if one != other:
-        called = {ROWS: "X", TARGETS: "y"}[name]
+        called = "y" if name == TARGETS else "X"
         of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
         raise ValueError(
             f"`{called}` has blocks of different types or widths: {of[0]}, and {of[1]}. Give all"
@@ -461,7 +460,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
     Gives a message where they cannot be used: errors of tasks fill the logs of workers.
     """
     check, found, lengths = pickle.loads(checked), {}, []
-    for block in blocks:
+    for number, block in enumerate(blocks, first):
         try:
             arrays = check(*block)
             if len({len(array) for array in arrays.values()}) > 1:
@@ -470,7 +469,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
             for name, array in arrays.items():
                 _append(found, name, array)
         except ValueError as error:
-            return str(error)
+            return f"{error} This was found in block {number}, of which the first is 0."
         lengths.append(len(arrays[ROWS]))
     return RowPart(found | {FIRST: np.array([first])}, lengths)
 
