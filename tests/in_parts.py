@@ -8,16 +8,20 @@ workers and all that came back.
 import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 from cases import CASES
 
+from dpsubspace import Categories, Range
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.remote import RowPart
 
@@ -44,6 +48,48 @@ def blocks(array, shares=UNEVEN):
     """A Dask array with blocks of rows of these lengths."""
     array = np.asarray(array)
     return da.from_array(array, chunks=(lengths(len(array), shares), *array.shape[1:]))
+
+
+def partitions(frame, shares=UNEVEN):
+    """A Dask data frame of partitions of these lengths, which it does not know."""
+    pairs = list(pairwise(np.cumsum([0, *lengths(len(frame), shares)])))
+    return dd.from_map(lambda pair: frame.iloc[slice(*pair)], pairs, meta=frame[:0])
+
+
+# A table with every kind of column, and labels and targets beside.
+SCHEMA = {
+    "age": Range(18, 95),
+    "dose": Range(0.1, 500, log=True),
+    "lab": Range(50, 450, missing=True),
+    "ward": ["A", "B", "C"],
+    "sex": Categories(["f", "m"], missing=True),
+    "code": Categories([0, 1, 2, 3, 4], missing=True),
+    "flag": Categories([False, True]),
+    "place": Categories([f"place {i}" for i in range(200)]),
+}
+
+
+def mixed(n, seed=0):
+    """Rows of such a table, a few with values that the schema does not know."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(10, 99, n),
+            "dose": rng.lognormal(2, 1, n),
+            "lab": rng.normal(250, 70, n),
+            "unused": rng.choice(["x", "y"], n),
+            "ward": pd.Categorical(rng.choice(["A", "B", "C", "?"], n)),
+            "sex": rng.choice(["f", "m"], n),
+            "code": rng.integers(0, 6, n).astype(np.float32),
+            "flag": rng.random(n) < 0.3,
+            "place": [f"place {i}" for i in rng.integers(0, 210, n)],
+        }
+    )
+    for name in ("lab", "sex", "code"):
+        frame.loc[rng.random(n) < 0.1, name] = None
+    risk = abs(frame["age"] - 50) / 15 + np.log(frame["dose"]) + (frame["ward"] == "A")
+    label = np.where(risk + rng.logistic(size=n) > 3.5, "yes", "no")
+    return frame.assign(label=label, days=risk + rng.normal(size=n), other=-risk)
 
 
 @dataclass
