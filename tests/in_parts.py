@@ -122,12 +122,13 @@ class ClusterHere:
         self.parts.append(part)
         return part
 
-    def map(self, function, *given, key, pure, **same):
+    def map(self, function, *given, key, pure):
+        """No keyword arguments: of large ones Dask makes tasks that are called as they are."""
         assert not pure
         self.calls += 1
         self.before(self)
         done = [
-            Held(name, self._ran(name, function, args, same))
+            Held(name, self._ran(name, function, args))
             for name, *args in zip(key, *given, strict=True)
         ]
         self.results += [held.value for held in done]
@@ -143,8 +144,8 @@ class ClusterHere:
         part = self.parts[number].value
         self.parts[number].value = RowPart(dict(part._leaves), list(part.lengths))
 
-    def _ran(self, key, function, args, same=None):
-        sent = cloudpickle.dumps((function, _without(args, Held), same or {}))
+    def _ran(self, key, function, args):
+        sent = cloudpickle.dumps((function, _without(args, Held)))
         self.sent.append((key, sent))
         found = [self._once(sent, args) for _ in range(1 + self.twice)]
         if self.twice and function is dask_parts._run:
@@ -154,11 +155,11 @@ class ClusterHere:
         return found[0] if isinstance(found[0], RowPart) else pickle.loads(pickle.dumps(found[0]))
 
     def _once(self, sent, args):
-        function, others, same = pickle.loads(sent)
+        function, others = pickle.loads(sent)
         args = [_filled(other, arg) for other, arg in zip(others, args, strict=True)]
         self.at_work = True
         try:
-            return function(*args, **same)
+            return function(*args)
         finally:
             self.at_work = False
 

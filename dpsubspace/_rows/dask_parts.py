@@ -229,7 +229,8 @@ class _DaskParts(RowParts):
         """Results of a call, one task a part; ClusterError where a part is not what it was."""
         given = [None] * len(self._refs) if own is None else own
         known = (self._kinds, self._sizes)
-        found = self._results(self._submit(_run, self._refs, *known, given, task=task))
+        tasks = [task] * len(self._refs)
+        found = self._results(self._submit(_run, self._refs, *known, given, tasks))
         if any(isinstance(result, _Changed) for result in found):
             self._give_up(
                 "The blocks of a worker that was lost were read again, and there were other"
@@ -258,16 +259,17 @@ class _DaskParts(RowParts):
             _taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows
         )
 
-    def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
+    def _submit(self, function: Any, *given: Sequence[Any]) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
 
         if self._client.status in ("closing", "closed"):
             self._give_up("Its client was closed.")
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
         # Weights and batches go along with a task: data that are scattered would be lost with a
-        # worker. Dask warns of graphs that are so large.
+        # worker. Dask warns of graphs that are so large. They are no keyword arguments: Dask gives
+        # those above 100 kB a key that is their name, which the next call would have as well.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            return self._client.map(function, *given, key=names, pure=False, **same)
+            return self._client.map(function, *given, key=names, pure=False)
 
     def _results(self, futures: list[Any]) -> list[Any]:
         """Results of tasks; ClusterError where there is nobody left to run them."""
@@ -519,7 +521,7 @@ class _Changed:
     """A part is not what it was: it was read again, and its source has changed."""
 
 
-def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
+def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, task: bytes) -> Any:
     from distributed import get_worker
 
     if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:
