@@ -18,8 +18,10 @@ import dask.array as da
 import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 from cases import CASES
 
+from dpsubspace import Categories, Range
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.remote import RowPart
 
@@ -48,15 +50,46 @@ def blocks(array, shares=UNEVEN):
     return da.from_array(array, chunks=(lengths(len(array), shares), *array.shape[1:]))
 
 
-def frames(frame, shares=UNEVEN):
-    """A Dask data frame with partitions of rows of these lengths."""
-    ends = np.cumsum([0, *lengths(len(frame), shares)])
-    pieces = [frame.iloc[a:b] for a, b in pairwise(ends)]
-    return dd.from_map(_itself, pieces, meta=frame.iloc[:0])
+def partitions(frame, shares=UNEVEN):
+    """A Dask data frame of partitions of these lengths, which it does not know."""
+    pairs = list(pairwise(np.cumsum([0, *lengths(len(frame), shares)])))
+    return dd.from_map(lambda pair: frame.iloc[slice(*pair)], pairs, meta=frame[:0])
 
 
-def _itself(piece):
-    return piece
+# A table with every kind of column, and labels and targets beside.
+SCHEMA = {
+    "age": Range(18, 95),
+    "dose": Range(0.1, 500, log=True),
+    "lab": Range(50, 450, missing=True),
+    "ward": ["A", "B", "C"],
+    "sex": Categories(["f", "m"], missing=True),
+    "code": Categories([0, 1, 2, 3, 4], missing=True),
+    "flag": Categories([False, True]),
+    "place": Categories([f"place {i}" for i in range(200)]),
+}
+
+
+def mixed(n, seed=0):
+    """Rows of such a table, a few with values that the schema does not know."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(10, 99, n),
+            "dose": rng.lognormal(2, 1, n),
+            "lab": rng.normal(250, 70, n),
+            "unused": rng.choice(["x", "y"], n),
+            "ward": pd.Categorical(rng.choice(["A", "B", "C", "?"], n)),
+            "sex": rng.choice(["f", "m"], n),
+            "code": rng.integers(0, 6, n).astype(np.float32),
+            "flag": rng.random(n) < 0.3,
+            "place": [f"place {i}" for i in rng.integers(0, 210, n)],
+        }
+    )
+    for name in ("lab", "sex", "code"):
+        frame.loc[rng.random(n) < 0.1, name] = None
+    risk = abs(frame["age"] - 50) / 15 + np.log(frame["dose"]) + (frame["ward"] == "A")
+    label = np.where(risk + rng.logistic(size=n) > 3.5, "yes", "no")
+    return frame.assign(label=label, days=risk + rng.normal(size=n), other=-risk)
 
 
 @dataclass
@@ -89,12 +122,13 @@ class ClusterHere:
         self.parts.append(part)
         return part
 
-    def map(self, function, *given, key, pure, **same):
+    def map(self, function, *given, key, pure):
+        """No keyword arguments: of large ones Dask makes tasks that are called as they are."""
         assert not pure
         self.calls += 1
         self.before(self)
         done = [
-            Held(name, self._ran(name, function, args, same))
+            Held(name, self._ran(name, function, args))
             for name, *args in zip(key, *given, strict=True)
         ]
         self.results += [held.value for held in done]
@@ -110,8 +144,8 @@ class ClusterHere:
         part = self.parts[number].value
         self.parts[number].value = RowPart(dict(part._leaves), list(part.lengths))
 
-    def _ran(self, key, function, args, same=None):
-        sent = cloudpickle.dumps((function, _without(args, Held), same or {}))
+    def _ran(self, key, function, args):
+        sent = cloudpickle.dumps((function, _without(args, Held)))
         self.sent.append((key, sent))
         found = [self._once(sent, args) for _ in range(1 + self.twice)]
         if self.twice and function is dask_parts._run:
@@ -121,11 +155,11 @@ class ClusterHere:
         return found[0] if isinstance(found[0], RowPart) else pickle.loads(pickle.dumps(found[0]))
 
     def _once(self, sent, args):
-        function, others, same = pickle.loads(sent)
+        function, others = pickle.loads(sent)
         args = [_filled(other, arg) for other, arg in zip(others, args, strict=True)]
         self.at_work = True
         try:
-            return function(*args, **same)
+            return function(*args)
         finally:
             self.at_work = False
 

@@ -619,9 +619,9 @@ class DPSGDRegressor(LinearRegressor):
     -----
     What is released for each bound that is not given, with a tenth of the budget for all of them
     (of mu^2: see "Shares of a budget" in ``docs/privacy_details.md``), are noisy counts. Row norms
-    are counted once, in cells between half powers of 2. All targets are counted eight times: in cells
-    between powers of 2, and then in equal cells about the place that was found, closer each time,
-    as public sums of neighbouring cells. Ranges leave out about a hundredth of the values at
+    are counted once, in cells between half powers of 2. All targets are counted eight times: in
+    cells between powers of 2, and then in equal cells about the place that was found, closer each
+    time, as public sums of neighbouring cells. Ranges leave out about a hundredth of the values at
     either end. One row changes the counts of t columns by at most sqrt(t) in L2 norm
     (``"zero_out"``) or sqrt(2 t) (``"replace_one"``). Then the noisy sum of clipped gradients of
     every step is released, which a row changes by at most C or 2C with C = `clip_norm`. The cost

@@ -175,8 +175,8 @@ class GEPClassifier(LinearClassifier):
     What is released first is the noisy sum of the mapped rows, as by :class:`DPSGDFClassifier`,
     with a twentieth of the budget, or a tenth without public rows (of mu^2: see "Shares of a
     budget" in ``docs/privacy_details.md``). It is combined with the mean of the public rows, each
-    weighted by what it is worth. With another twentieth, noisy checks are released: up to two means of
-    numbers in [0, 1], which together a row changes as sums by at most sqrt(2) in L2 norm. One is
+    weighted by what it is worth. With another twentieth, noisy checks are released: up to two means
+    of numbers in [0, 1], which together a row changes as sums by at most sqrt(2) in L2 norm. One is
     the share of a row's square that is on the directions, cut off at twice what makes them of use,
     which is a public number. It is asked where ``n_components="auto"`` with directions of features.
     The other is whether the fit to the public rows is right about the row, and is asked where

@@ -364,13 +364,23 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
     @wraps(method)
     def called(self: Any, X: Any) -> Any:
-        return _lazily(method, self, X) if is_collection(X) else method(self, X)
+        return lazily(method, self, X) if is_collection(X) else method(self, X)
 
     return called
 
 
-def _lazily(method: Callable[[Any, Any], np.ndarray], estimator: Any, X: Any) -> Any:
-    nothing = method(estimator, _one_row(X))[:0]  # raises where the estimator is not fitted
+def lazily(
+    method: Callable[[Any, Any], np.ndarray],
+    estimator: Any,
+    X: Any,
+    nothing: np.ndarray | None = None,
+) -> Any:
+    """A Dask array of what `method` gives of each block, and `nothing` of one without rows.
+
+    None asks the method what that is, which raises where the estimator is not fitted.
+    """
+    if nothing is None:
+        nothing = method(estimator, _one_row(X))[:0]
     estimator = _without_seed(estimator)
     of_block = partial(_of_block, method, estimator, nothing)
     X = _blocks_of(X) if hasattr(X, "columns") else whole(X)

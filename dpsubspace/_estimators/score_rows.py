@@ -13,7 +13,7 @@ from dpsubspace._checks import is_collection, refuse_collection
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs, by_record, threshold_of
 from dpsubspace._estimators.score_release import Said
 from dpsubspace._estimators.score_request import Asked, PublicGroups
-from dpsubspace._rows.dask_parts import ROWS, load_arrays
+from dpsubspace._rows.dask_parts import ROWS, load
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,
@@ -149,11 +149,9 @@ class ScoredParts:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         check_model(says, asked)
         if y is None:
-            raise ValueError(
-                "private_score needs labels or targets: requires y to be passed."
-            )
+            raise ValueError("private_score needs labels or targets: requires y to be passed.")
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
-        arrays = load_arrays(X, y, _BlockOfScores(says, asked, by))
+        arrays = load(X, y, _BlockOfScores(says, asked, by))
         records = check_groups(groups, arrays[ROWS])
         apart = None if levels is None else PublicGroups(levels, arrays[_GROUP])  # type: ignore[arg-type]
         return cls(says, asked, apart, arrays, records, _width(says.model, X))

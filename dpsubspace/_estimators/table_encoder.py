@@ -8,6 +8,7 @@ row itself and from public quantities. The only releases are ranges that are est
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,19 +17,23 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._checks import check_bool, check_choice
+from dpsubspace._checks import check_bool, check_choice, is_collection
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._statistics.quantiles import (
     GAPS,
     exact_extents,
     hidden_records,
     noisy_extents,
     range_part,
+    refuse_exact_quantiles,
 )
 from dpsubspace._tables.encoding import LEARNED, Encoding, encoding_for
+from dpsubspace._tables.parts import columns_of, table_in_parts
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table, unnamed_columns
 from dpsubspace.exceptions import PrivacyError, warn
 
@@ -56,6 +61,11 @@ class Purchase:
             return Budget.split(target, parts, n_samples)
         whole = Budget.split(target, {**parts, _REST: Part(1 - self.share)}, n_samples)
         return whole.only(*parts)
+
+    def check_found(self, target: Target, numbers: Any) -> None:
+        """ValueError where ranges would be exact, and the rows lie in parts."""
+        if self.names:
+            refuse_exact_quantiles(target, numbers)
 
     def check_legible(self, budget: Budget, records: Records) -> None:
         """PrivacyError where public sizes say that noise would hide the ranges."""
@@ -92,6 +102,22 @@ class Purchase:
             )
         ends = zip(low.tolist(), high.tolist(), strict=True)
         return dict(zip(self.names, ends, strict=True))
+
+
+def read_rows(
+    X: Any, schema: Schema, y: Any = None, targets: Callable[[Any], np.ndarray] | None = None
+) -> tuple[Any, Any]:
+    """The table, here or in parts where the partitions of a collection are read; and targets.
+
+    `targets` checks a block of a collection `y`. Those in memory are given back as they are.
+    """
+    if is_collection(X):
+        return table_in_parts(X, schema, y, targets)
+    return read_table(X, schema), y
+
+
+def _with_targets(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    return np.column_stack([values, targets])
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
@@ -286,8 +312,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars or Arrow. Without ranges to estimate, only the names and
-            types of their columns and the number of rows are used.
+            Private rows, of pandas, Polars, Arrow or Dask. Without ranges to estimate, only the
+            names and types of their columns and the number of rows are used.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,), optional
@@ -310,10 +336,11 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             If noise would hide a range that is to be estimated privately.
         """
         target, plan = checked_target(self), self._plan()
-        table = read_table(X, plan.schema)
+        table, _ = read_rows(X, plan.schema)
         tell_of_dropped(X, plan.schema)
         records = check_groups(groups, table.numbers)
         purchase = plan.purchase()
+        purchase.check_found(target, table.numbers)
         budget = purchase.budget(target, records.n)
         purchase.check_legible(budget, records)
         noise, public = as_noise(self.random_state).child("table"), ("schema of the table",)
@@ -327,7 +354,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Parameters
         ----------
         X : data frame of n_rows rows
-            Rows, of pandas, Polars or Arrow.
+            Rows, of pandas, Polars, Arrow or Dask. Those of Dask give a lazy Dask array.
 
         Returns
         -------
@@ -335,6 +362,13 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Rows of norm at most 1, in float32.
         """
         check_is_fitted(self, "encoding_")
+        if is_collection(X):
+            nothing = np.empty((0, self.encoding_.n_features), dtype=np.float32)
+            rows = columns_of(X, self.schema_)
+            return lazily(TableEncoder._encoded, self, rows, nothing)
+        return self._encoded(X)
+
+    def _encoded(self, X: Any) -> np.ndarray:
         # A pipeline has read the table already.
         table = X if isinstance(X, Table) else read_table(X, self.schema_)
         return self.encoding_(table)
@@ -391,7 +425,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         schema, ranges = plan.schema, {}
         if purchase.names:
             values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
-            values = values if targets is None else np.column_stack([values, targets])
+            if targets is not None:
+                values = where_rows_are(_with_targets, values, targets)
             ranges = purchase(values, releases)
         encoding = plan.encoding(target, releases.records_of(numbers).n).with_ranges(
             {name: ranges[name] for name in schema.private_ranges}

@@ -48,8 +48,8 @@ from dpsubspace._tables.cells import (
     scale_points,
     values_of,
 )
+from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import Schema, Table, as_schema
-from dpsubspace._tables.table_parts import read_anywhere
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # What each release has of the budget (of mu^2), for each of its columns. Counts, sums in units of

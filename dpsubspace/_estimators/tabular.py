@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import check_device
-from dpsubspace._checks import shown
+from dpsubspace._checks import is_collection, shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import (
     Checked,
@@ -38,16 +38,19 @@ from dpsubspace._estimators.base import (
 from dpsubspace._estimators.column_importances import importances_of
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
+from dpsubspace._estimators.model_outputs import r2_of_blocks
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
 from dpsubspace._estimators.table_encoder import (
     Purchase,
     TableEncoder,
     TablePlan,
+    read_rows,
     tell_of_dropped,
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
-from dpsubspace._rows.inputs import remember
+from dpsubspace._rows.inputs import check_of_blocks, remember
 from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.kinds import PrivateRange, Range
 from dpsubspace._tables.schema import Table, read_table
@@ -76,8 +79,8 @@ def tabular_pipeline(
 ) -> TabularPipeline:
     """Build a pipeline from a raw table to a private model.
 
-    The pipeline takes data frames of pandas, Polars or Arrow, encodes their columns by what is
-    public about them, and fits the model. All that it releases shares one budget, and it carries
+    The pipeline takes data frames of pandas, Polars, Arrow or Dask, encodes their columns by what
+    is public about them, and fits the model. All that it releases shares one budget, and it carries
     one statement, ``privacy_``.
 
     Parameters
@@ -365,9 +368,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars or Arrow.
+            Private rows, of pandas, Polars, Arrow or Dask.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Private labels or targets.
+            Private labels or targets; of rows of Dask, a column or columns of the same data frame.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -397,7 +400,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
-        table = read_table(X, parts.table.schema)
+        check = check_of_blocks(model, y) if is_collection(X) else None
+        table, y = read_rows(X, parts.table.schema, y, check)
         remember(self, X)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
@@ -405,9 +409,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         # What may be refused is refused before anything is paid for.
         checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
         targets = checked.data.targets if parts.estimates_target else None
-        if targets is not None:
-            targets = np.asarray(targets, dtype=np.float64).reshape(len(table.numbers), -1)
         purchase = parts.purchase(None if targets is None else targets.shape[1])
+        purchase.check_found(parts.target, table.numbers)
         ranges = purchase.budget(parts.target, records.n)
         purchase.check_legible(ranges, records)
         budget = parts.budget(ranges, checked.plan.sizes(checked.data))
@@ -416,7 +419,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
         limits = self._encoded(parts, purchase, ranges, table, targets, call)
         plan = parts.fit(encoder.encoding_, ranges, limits)
-        rows = encoder.transform(table)  # with names, where predict will have them
+        if isinstance(table, Table):
+            rows = encoder.transform(table)  # with names, where predict will have them
+        else:
+            rows = where_rows_are(encoder.encoding_, table)
         given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
         given |= {"groups": groups, "noise": of_model, "call": call}
         run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
@@ -441,7 +447,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_rows rows
-            Rows, of pandas, Polars or Arrow.
+            Rows, of pandas, Polars, Arrow or Dask. Those of Dask give a lazy Dask array.
 
         Returns
         -------
@@ -479,6 +485,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         """
         if is_regressor(self):
             self._tell_of_score()
+            if is_collection(X):
+                return r2_of_blocks(self, X, y, sample_weight)
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         return super().score(X, y, sample_weight=sample_weight)
 
@@ -726,10 +734,8 @@ def _checked(
     check_device(getattr(model, "device", "cpu"))
     encoding = parts.table.encoding(parts.target, n_records)
 
-    def blank(table: Table) -> np.ndarray:
-        # One zero for all entries: rows that are only checked need no memory.
-        shape = (len(table.numbers), encoding.n_features)
-        return np.broadcast_to(np.float32(0.0), shape)
+    def blank(table: Any) -> Any:
+        return where_rows_are(_blank, table, encoding.n_features)
 
     several = isinstance(public, tuple)
     X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
@@ -739,6 +745,11 @@ def _checked(
         copied: Any = clone(model)
         rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
         return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))
+
+
+def _blank(table: Table, n_features: int) -> np.ndarray:
+    # One zero for all entries: rows that are only checked need no memory.
+    return np.broadcast_to(np.float32(0.0), (len(table), n_features))
 
 
 # Public rows --------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_ar
 from dpsubspace._rows.together import HELD, NAMES, dealt, gathered, joined_names
 from dpsubspace.exceptions import ClusterError, warn
 
-# What parts hold from the beginning.
-ROWS, TARGETS = "rows", "targets"
+# What parts hold from the beginning. Tables have codes of categories beside their numbers.
+ROWS, CODES, TARGETS = "rows", "codes", "targets"
 
 # The number of the first block of a part.
 FIRST = "first"
@@ -51,28 +51,16 @@ def load(
     checked: Callable[..., dict[str, np.ndarray]],
     groups: Any = None,
     present: Any = None,
-) -> tuple[RemoteRows, RemoteRows | None]:
-    """Rows, and targets beside them, read and checked on the workers of the current client.
+) -> dict[str, RemoteRows]:
+    """Rows, and what lies beside them, read and checked on the workers of the current client.
 
     `checked` makes the arrays of a part, by name, of a block of rows and one of each of the others
     that there are, and raises ValueError where they cannot be used. With `groups` each part has all
-    rows of its persons.
+    rows of its persons. Given are what stands for these arrays, by name.
 
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
     """
-    found = load_arrays(rows, targets, checked, groups, present)
-    return found[ROWS], found.get(TARGETS)
-
-
-def load_arrays(
-    rows: Any,
-    targets: Any,
-    checked: Callable[..., dict[str, np.ndarray]],
-    groups: Any = None,
-    present: Any = None,
-) -> dict[str, RemoteRows]:
-    """The same, with all arrays that `checked` makes of a block, one of which is of `ROWS`."""
     client = _client()
     _check_holder(client, rows, targets, groups)
     beside = {"y": targets, "groups": groups, "present": present}
@@ -163,7 +151,7 @@ def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
                 f" `{name}` as a Dask collection too, or call compute_chunk_sizes() on the array"
                 " `X`."
             )
-        targets = dask.array.from_array(np.asarray(targets))
+        targets = dask.array.from_array(np.asarray(targets), chunks=-1)
     if not (has_lengths(rows) and has_lengths(targets)):
         return targets
     if rows.shape[0] != targets.shape[0]:
@@ -281,7 +269,8 @@ class _DaskParts(RowParts):
         """Results of a call, one task a part; ClusterError where a part is not what it was."""
         given = [None] * len(self._refs) if own is None else own
         known = (self._kinds, self._sizes)
-        found = self._results(self._submit(_run, self._refs, *known, given, task=task))
+        tasks = [task] * len(self._refs)
+        found = self._results(self._submit(_run, self._refs, *known, given, tasks))
         if any(isinstance(result, _Changed) for result in found):
             self._give_up(
                 "The blocks of a worker that was lost were read again, and there were other"
@@ -310,16 +299,17 @@ class _DaskParts(RowParts):
             _taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows
         )
 
-    def _submit(self, function: Any, *given: Sequence[Any], **same: Any) -> list[Any]:
+    def _submit(self, function: Any, *given: Sequence[Any]) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
 
         if self._client.status in ("closing", "closed"):
             self._give_up("Its client was closed.")
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
         # Weights and batches go along with a task: data that are scattered would be lost with a
-        # worker. Dask warns of graphs that are so large.
+        # worker. Dask warns of graphs that are so large. They are no keyword arguments: Dask gives
+        # those above 100 kB a key that is their name, which the next call would have as well.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            return self._client.map(function, *given, key=names, pure=False, **same)
+            return self._client.map(function, *given, key=names, pure=False)
 
     def _results(self, futures: list[Any]) -> list[Any]:
         """Results of tasks; ClusterError where there is nobody left to run them."""
@@ -477,7 +467,7 @@ def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str
 def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
     """ValueError where blocks of a collection have different types or widths."""
     if one != other:
-        called = {ROWS: "X", TARGETS: "y"}.get(name, name)
+        called = {ROWS: "X", CODES: "X", TARGETS: "y"}.get(name, name)
         of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
         raise ValueError(
             f"`{called}` has blocks of different types or widths: {of[0]}, and {of[1]}. Give all"
@@ -604,7 +594,7 @@ class _Changed:
     """A part is not what it was: it was read again, and its source has changed."""
 
 
-def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, *, task: bytes) -> Any:
+def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, task: bytes) -> Any:
     from distributed import get_worker
 
     if isinstance(part, str) or part.kinds() != kinds or sum(part.lengths) != n:

@@ -99,7 +99,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = Tru
     if is_collection(X):
         _check_taken(estimator)
         _check_names(estimator, X, reset=reset)
-        return load(X, None, _BlockOfRows())[0]
+        return load(X, None, _BlockOfRows())[ROWS]
     form = "csr" if accept_sparse else False
     return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
 
@@ -108,7 +108,7 @@ def check_rows_and_labels(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
-    if is_collection(X):
+    if is_collection(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
     form = "csr" if accept_sparse else False
     X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
@@ -133,7 +133,7 @@ def check_rows_and_targets(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
-    if is_collection(X):
+    if is_collection(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _values, groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
@@ -178,20 +178,36 @@ NO_NUMBERS = (
 def _collections(
     estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.ndarray], groups: Any
 ) -> Any:
-    """Rows and targets of collections, checked where they lie: with `groups`, by person."""
+    """Rows and targets of collections, checked where they lie: with `groups`, by person.
+
+    Rows that lie there already were made of a table, with targets of :func:`check_of_blocks`.
+    """
     _check_taken(estimator)
+    _check_given(estimator, y)
+    if isinstance(X, RemoteRows):
+        _validated_part(estimator, X.template, reset=True)
+        return X, y
+    _check_names(estimator, X, reset=True)
+    present = None
+    if isinstance(groups, NullRecords):
+        groups, present = groups.groups, groups.present
+    persons = (groups, present) if getattr(estimator, "_takes_persons", False) else ()
+    found = load(X, y, _BlockOfRows(targets), *persons)
+    return found[ROWS], found[TARGETS]
+
+
+def check_of_blocks(estimator: Any, y: Any) -> Callable[[Any], np.ndarray]:
+    """What checks a block of labels or targets, as `estimator` takes them; ValueError without y."""
+    _check_given(estimator, y)
+    return _labels if is_classifier(estimator) else _values
+
+
+def _check_given(estimator: Any, y: Any) -> None:
     if y is None:
         raise ValueError(
             f"This {type(estimator).__name__} estimator requires y to be passed, but the target y"
             " is None."
         )
-    _check_names(estimator, X, reset=True)
-    present = None
-    if isinstance(groups, NullRecords):
-        groups, present = groups.groups, groups.present
-    if groups is None or not getattr(estimator, "_takes_persons", False):
-        return load(X, y, _BlockOfRows(targets))
-    return load(X, y, _BlockOfRows(targets), groups, present)
 
 
 def _check_taken(estimator: Any) -> None:
@@ -199,8 +215,8 @@ def _check_taken(estimator: Any) -> None:
     if not getattr(estimator, "_takes_collections", False):
         raise ValueError(
             f"{type(estimator).__name__} does not take Dask collections: pass X.compute() and"
-            " y.compute() where they fit into memory. The linear estimators, DPPCA, BoundedScaler"
-            " and the private_ functions take them as they are."
+            " y.compute() where they fit into memory. tabular_pipeline, the linear estimators,"
+            " DPPCA, BoundedScaler and the private_ functions take them as they are."
         )
 
 
@@ -319,7 +335,8 @@ _OF_TABLES = (
     " about them"
 )
 _OF_COLLECTIONS = (
-    "Make columns of numbers of them by what is public, such as X['ward'].isin(['surgery'])"
+    "Use tabular_pipeline(estimator, schema), which encodes columns of any type by what is public"
+    " about them, or make columns of numbers of them, such as X['ward'].isin(['surgery'])"
 )
 _OF_NUMBERS = "Convert columns of text with pandas.to_numeric, and dates to a number of days"
 

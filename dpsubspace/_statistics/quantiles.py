@@ -345,7 +345,8 @@ def noisy_extents(
     """
     there = None
     if gaps is not None:
-        there = 1 - np.clip(noisy_shares(np.isnan(values).astype(np.float64), releases, gaps), 0, 1)
+        missing = where_rows_are(_missing, values)
+        there = 1 - np.clip(noisy_shares(missing, releases, gaps), 0, 1)
     if releases.budget.parts[name].count != SEARCH:
         return noisy_intervals(values, releases, name, level=level, there=there)
     levels = np.array([level, 1 - level])
@@ -355,6 +356,10 @@ def noisy_extents(
     beside = ((low == 0) & (high < SMALLEST)) | ((high == 0) & (low > -SMALLEST))
     low, high = np.where(beside, 0.0, low), np.where(beside, 0.0, high)
     return low, high, np.ones(len(low), dtype=bool)
+
+
+def _missing(values: np.ndarray) -> np.ndarray:
+    return np.isnan(values).astype(np.float64)
 
 
 def exact_extents(

@@ -13,8 +13,8 @@ from dpsubspace._checks import check_integer, shown
 from dpsubspace._tables.encoding import off_log
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import MISSING, Kind
+from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import Schema, Table
-from dpsubspace._tables.table_parts import read_anywhere
 
 # What rows are called that have no value, and those whose value is none of the categories.
 NO_VALUE, UNLISTED = "missing", "not listed"

@@ -406,19 +406,19 @@ class Table:
     # range are at its nearer end, and so is infinity, which is the largest number where the range
     # is estimated. NaN where a value is missing, which only columns that declare it have.
     numbers: np.ndarray
-    # (n, c), intp: the place of each value among the categories, UNKNOWN where it is none of them,
-    # and MISSING where it is missing, which only columns that declare it have.
+    # (n, c), integers: the place of each value among the categories, UNKNOWN where it is none of
+    # them, and MISSING where it is missing, which only columns that declare it have.
     codes: np.ndarray
 
     def __len__(self) -> int:
         return len(self.numbers)
 
 
-def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
+def read_table(frame: Any, schema: Schema, *, name: str = "X", empty: bool = False) -> Table:
     """Rows of `frame` as `schema` reads them.
 
     Columns are taken by name. An array, which has no names, must have as many columns as the
-    schema, in its order. Messages call the table `name`.
+    schema, in its order. Messages call the table `name`. With `empty` there may be no rows.
 
     ValueError if a column is absent, given twice, of another type than the schema says, or misses
     values that the schema does not declare. Messages name columns, and no value.
@@ -427,7 +427,7 @@ def read_table(frame: Any, schema: Schema, *, name: str = "X") -> Table:
     frame = checked_frame(frame, name)
     columns = _columns(frame, schema, name)
     n = n_rows(frame)
-    if not n:
+    if not (n or empty):
         raise ValueError(
             f"Found array with 0 sample(s) (shape=(0, {len(schema)})) while a minimum of 1 is"
             f" required: `{name}` has no rows."

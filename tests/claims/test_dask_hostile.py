@@ -236,7 +236,8 @@ def test_rows_elsewhere_are_neither_true_nor_equal(monkeypatch, use):
     """Python would take that they are some for an answer, and that they are another object."""
     X, _ = blobs(n=40)
     with cluster_here(monkeypatch):
-        rows, _ = dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})
+        found = dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})
+        rows = found["rows"]
         with pytest.raises(TypeError, match="elsewhere"):
             use(rows)
 

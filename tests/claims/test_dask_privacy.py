@@ -326,7 +326,7 @@ def test_what_parts_are_sent_has_no_row_of_theirs(monkeypatch):
 def remote(monkeypatch):
     """Rows that lie elsewhere."""
     X, _ = blobs(n=40)
-    return X, dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})[0]
+    return X, dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})["rows"]
 
 
 def test_what_stands_for_rows_shows_none_of_them(monkeypatch):

@@ -203,6 +203,14 @@ def test_rows_in_single_precision(client, name):
     assert_same(here, there, 1e-4)
 
 
+def test_weights_of_many_columns_arrive_with_their_own_call(client):
+    """What is sent is more than 100 kB, of which Dask may make a task by itself."""
+    wide = np.random.default_rng(0).normal(size=(60, 15_000))
+    model, labels = DPSGDClassifier(n_iter=10, **SEEDED), np.arange(60) % 2
+    here = clone(model).fit(wide, labels)
+    assert_same(here, clone(model).fit(da.from_array(wide, chunks=(20, 15_000)), labels))
+
+
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_the_number_of_workers_does_not_matter(n_workers):
     with cluster(n_workers) as workers, Client(workers):

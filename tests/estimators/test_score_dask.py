@@ -10,7 +10,7 @@ pytest.importorskip("distributed")
 
 import dask.array as da
 from helpers import RELATIONS, replaced
-from in_parts import UNEVEN, blocks, cluster_here, frames
+from in_parts import UNEVEN, blocks, cluster_here, partitions
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
@@ -116,7 +116,7 @@ def assert_equal(one, other):
 def rows_of(call, by, shares=UNEVEN):
     """Rows with a column of groups where there are such, in memory and in partitions."""
     if BY[by] is not None or call == "numbers":
-        return FRAME, frames(FRAME, shares)
+        return FRAME, partitions(FRAME, shares)
     return X, blocks(X, shares)
 
 
@@ -127,7 +127,7 @@ def test_the_release_is_that_of_rows_in_memory(monkeypatch, call, relation, by):
     here, there = rows_of(call, by)
     options = {"neighboring_relation": relation, "by": BY[by]}
     y = CALLS[call][1]
-    targets = blocks(y) if isinstance(there, da.Array) else frames(pd.Series(y))
+    targets = blocks(y) if isinstance(there, da.Array) else partitions(pd.Series(y))
     with cluster_here(monkeypatch) as cluster:
         found = scored(call, there, targets, **options)
     assert len(cluster.parts) == 3
@@ -139,7 +139,7 @@ def test_the_release_is_that_of_rows_in_memory(monkeypatch, call, relation, by):
 def test_cuts_and_workers_change_nothing(monkeypatch, n_workers, shares):
     for call in ("two classes", "numbers"):
         here, there = rows_of(call, "groups", shares)
-        targets = frames(pd.Series(CALLS[call][1]), shares)
+        targets = partitions(pd.Series(CALLS[call][1]), shares)
         options = {"by": BY["groups"]}
         with cluster_here(monkeypatch, n_workers):
             found = scored(call, there, targets, **options)
@@ -148,7 +148,7 @@ def test_cuts_and_workers_change_nothing(monkeypatch, n_workers, shares):
 
 def test_a_table_and_its_groups_by_the_schema(monkeypatch):
     schema = {"a": (-4, 4), "b": (-4, 4), "sex": ["f", "m"]}
-    rows, columns = frames(FRAME.assign(y=Y2)), list(schema)
+    rows, columns = partitions(FRAME.assign(y=Y2)), list(schema)
     model = tabular_pipeline(DPSGDClassifier(), schema, epsilon=3.0).fit(FRAME[columns], Y2)
     with cluster_here(monkeypatch):
         found = private_score(model, rows[columns], rows["y"], by="sex", **SEEDED)
@@ -202,9 +202,9 @@ def test_one_row_moves_each_release_within_its_bound(monkeypatch, call, relation
     options = {"neighboring_relation": relation, "by": BY[by]}
 
     def run(frame, y, **more):
-        X = frames(frame) if BY[by] else frames(frame[["a", "b", "c"]])
+        X = partitions(frame) if BY[by] else partitions(frame[["a", "b", "c"]])
         with cluster_here(monkeypatch):
-            scored(call, X, frames(pd.Series(y)), **options, **more)
+            scored(call, X, partitions(pd.Series(y)), **options, **more)
 
     first = totals(monkeypatch, lambda: run(FRAME, y))
     second = totals(
@@ -230,7 +230,7 @@ def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, call):
     here, there = rows_of(call, "groups")
     options = {"by": BY["groups"]}
     with cluster_here(monkeypatch, before=lose, twice=True) as cluster:
-        found = scored(call, there, frames(pd.Series(CALLS[call][1])), **options)
+        found = scored(call, there, partitions(pd.Series(CALLS[call][1])), **options)
     assert cluster.calls > 2
     assert_equal(scored(call, here, **options), found)
 
@@ -239,7 +239,7 @@ def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, call):
 def test_parts_hold_what_the_model_says_and_no_rows(monkeypatch, call):
     there = rows_of(call, "groups")[1]
     with cluster_here(monkeypatch) as cluster:
-        scored(call, there, frames(pd.Series(CALLS[call][1])), by=BY["groups"])
+        scored(call, there, partitions(pd.Series(CALLS[call][1])), by=BY["groups"])
     known = {"rows", "scores", "predicted", "group", "first", "hit", "loss", "brier", "error", "t"}
     first, *results = cluster.results
     assert set(first.kinds) <= known
@@ -251,7 +251,7 @@ def test_parts_hold_what_the_model_says_and_no_rows(monkeypatch, call):
 
 
 def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
-    rows, y = frames(FRAME), frames(pd.Series(Y2))
+    rows, y = partitions(FRAME), partitions(pd.Series(Y2))
     with cluster_here(monkeypatch) as cluster, PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
         plain = {"epsilon": 0.5}
         for words, given in {
@@ -266,7 +266,7 @@ def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
         with pytest.raises(ValueError, match="`groups` is not supported for Dask collections"):
             private_score(Exact(2), rows, y, groups=np.arange(N), **plain)
         with pytest.raises(ValueError, match=r"not in `model.classes_`.* partition 0, counted"):
-            private_score(Exact(2), rows, frames(pd.Series(Y2 + 7)), **plain)
+            private_score(Exact(2), rows, partitions(pd.Series(Y2 + 7)), **plain)
         with pytest.raises(ValueError, match="`y` is a Dask collection"):
             private_score(Exact(2), FRAME, y, **plain)
         with pytest.raises(ValueError, match="requires y to be passed"):

@@ -10,7 +10,7 @@ pytest.importorskip("distributed")
 import dask
 import dask.dataframe as dd
 from helpers import RELATIONS, assert_within_bounds, releases
-from in_parts import UNEVEN, cluster_here, frames
+from in_parts import UNEVEN, cluster_here, partitions
 from test_table_counts import FRAME, PRIVATE_WARNINGS, SCHEMA
 
 from dpsubspace import PrivacyLedger, private_counts, private_summary
@@ -57,7 +57,7 @@ def assert_equal(one, other):
 def test_the_release_is_that_of_rows_in_memory(monkeypatch, call, relation, cuts, n_workers):
     options = {"neighboring_relation": relation}
     with cluster_here(monkeypatch, n_workers) as cluster:
-        found = CALLS[call](frames(ROWS, CUTS[cuts]), **options)
+        found = CALLS[call](partitions(ROWS, CUTS[cuts]), **options)
     assert len(cluster.parts) == min(n_workers, 1 + len(CUTS[cuts]))
     assert_equal(CALLS[call](ROWS, **options), found)
 
@@ -65,7 +65,7 @@ def test_the_release_is_that_of_rows_in_memory(monkeypatch, call, relation, cuts
 @pytest.mark.parametrize("delta", ["auto", 0.0, 1e-5])
 def test_the_kind_of_noise_does_not_depend_on_where_rows_are(monkeypatch, delta):
     with cluster_here(monkeypatch):
-        assert_equal(counted(ROWS, delta=delta), counted(frames(ROWS), delta=delta))
+        assert_equal(counted(ROWS, delta=delta), counted(partitions(ROWS), delta=delta))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_kind_of_noise_does_not_depend_on_where_rows_are(monkeypatch, delta)
 )
 def test_tables_of_one_kind_of_columns(monkeypatch, schema):
     with cluster_here(monkeypatch):
-        found = private_summary(frames(ROWS), schema, **SEEDED)
+        found = private_summary(partitions(ROWS), schema, **SEEDED)
     assert_equal(private_summary(ROWS, schema, **SEEDED), found)
 
 
@@ -104,7 +104,7 @@ def test_one_row_moves_each_release_within_its_bound(monkeypatch, call, relation
         row = {"age": 18.0, "lactate": 30.0, "ward": "C", "drug": None, "sex": "m"}
         for name, value in row.items():
             other.loc[place, name] = value
-    first, second = replayed(monkeypatch, call, relation, frames(other), present)
+    first, second = replayed(monkeypatch, call, relation, partitions(other), present)
     assert len(first) == len(second) == {"counts": 1, "summary": 14}[call]
     assert_within_bounds(first, second, relation)
 
@@ -115,7 +115,7 @@ def replayed(monkeypatch, call, relation, other, present):
     ledger = PrivacyLedger(epsilon=3.0, delta=1e-5, neighboring_relation=relation)
     with cluster_here(monkeypatch), ledger:
         with releases(monkeypatch) as first:
-            CALLS[call](frames(ROWS), **options)
+            CALLS[call](partitions(ROWS), **options)
         with releases(monkeypatch, outputs=first) as second:
             CALLS[call](other, groups=NullRecords(None, present), **options)
     return first, second
@@ -132,7 +132,7 @@ def test_a_partition_that_counts_twice_would_be_noticed(monkeypatch):
 
     monkeypatch.setattr(dask_parts._DaskParts, "run", twice)
     present = np.arange(N) != 0
-    first, second = replayed(monkeypatch, "counts", "zero_out", frames(ROWS), present)
+    first, second = replayed(monkeypatch, "counts", "zero_out", partitions(ROWS), present)
     with pytest.raises(AssertionError):
         assert_within_bounds(first, second, "zero_out")
 
@@ -147,7 +147,7 @@ def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, call):
             lost.append(cluster.calls)
 
     with cluster_here(monkeypatch, before=lose, twice=True) as cluster:
-        found = CALLS[call](frames(ROWS))
+        found = CALLS[call](partitions(ROWS))
     assert len(lost) == cluster.calls - 1 >= 1
     assert_equal(CALLS[call](ROWS), found)
 
@@ -179,7 +179,7 @@ def arrays(value):
 @pytest.mark.parametrize("call", CALLS)
 def test_what_leaves_a_partition_has_no_entry_for_a_row(monkeypatch, call):
     with cluster_here(monkeypatch) as cluster:
-        CALLS[call](frames(ROWS))
+        CALLS[call](partitions(ROWS))
     sizes = {N} | {sum(part.value.lengths) for part in cluster.parts}
     sizes |= {length for part in cluster.parts for length in part.value.lengths if length > 20}
     first, *results = cluster.results
@@ -230,7 +230,7 @@ def test_a_bad_value_is_told_by_column_and_partition(monkeypatch):
         missing = ROWS.copy()
         missing.loc[0, "age"] = np.nan
         with pytest.raises(ValueError, match=r"'age' of `frame` .*missing.* partition 0, counted"):
-            summed_up(frames(missing))
+            summed_up(partitions(missing))
     assert "Smith" not in str(e.value) and "Smith" not in str(e.value.__context__ or "")
     assert len(ledger) == 0
 
@@ -238,23 +238,23 @@ def test_a_bad_value_is_told_by_column_and_partition(monkeypatch):
 def test_what_cannot_be_counted_is_refused_before_anything_is_read(monkeypatch):
     with cluster_here(monkeypatch) as cluster:
         with pytest.raises(ValueError, match="`frame` lacks the columns \\['ward'\\]"):
-            summed_up(frames(ROWS.drop(columns="ward")))
+            summed_up(partitions(ROWS.drop(columns="ward")))
         with pytest.raises(ValueError, match="columns are found by name: pass a Dask data frame"):
-            summed_up(frames(ROWS)["age"])
+            summed_up(partitions(ROWS)["age"])
         assert not cluster.sent
         with pytest.raises(ValueError, match="`groups` is not supported for Dask collections"):
-            summed_up(frames(ROWS), groups=np.arange(N))
+            summed_up(partitions(ROWS), groups=np.arange(N))
         with pytest.raises(ValueError, match="`epsilon`=inf takes exact quantiles"):
-            summed_up(frames(ROWS), epsilon=math.inf)
+            summed_up(partitions(ROWS), epsilon=math.inf)
         with pytest.raises(ValueError, match="no rows"):
-            counted(frames(ROWS[:0]))
+            counted(partitions(ROWS[:0]))
 
 
 def test_one_ledger_counts_both(monkeypatch):
     options = {"epsilon": 0.5, "random_state": None}
     with cluster_here(monkeypatch), PrivacyLedger(epsilon=2.0, delta=1e-5) as ledger:
-        summed_up(frames(ROWS), **options)
-        counted(frames(ROWS), **options)
+        summed_up(partitions(ROWS), **options)
+        counted(partitions(ROWS), **options)
     with PrivacyLedger(epsilon=2.0, delta=1e-5) as other:
         summed_up(ROWS, **options)
         counted(ROWS, **options)

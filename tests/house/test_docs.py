@@ -96,6 +96,8 @@ def check_dask(page, printed, folder):
     assert np.allclose(risk, page["model"].predict_proba(X)[:, 1])
     assert page["model"].score(X, y) == pytest.approx(0.85, abs=0.03)
     assert page["regression"].score(X, days) == pytest.approx(0.60, abs=0.02)
+    columns = page["rows"][[*page["schema"]]].compute(scheduler="synchronous")
+    assert page["table"].score(columns, y) == pytest.approx(0.85, abs=0.03)
     assert page["ledger"].epsilon() < 1
     assert page["median"] == pytest.approx(8.7, abs=0.3)
     assert len(page["folds"]) == 3

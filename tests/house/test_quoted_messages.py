@@ -145,7 +145,10 @@ DASK_MISTAKES = {
     "`y` is a NumPy array beside a data frame": lambda: fit_on_blocks(targets=READMITTED),
     "rows and targets from two data frames": lambda: fit_on_blocks(targets=ages(2)["days"]),
     "several rows of a person": lambda: fit_on_blocks(groups=READMITTED),
-    "values are missing": lambda: fit_on_blocks(ages().replace(20, np.nan)),
+    "values are missing": lambda: fit_on_blocks(ages().replace(30, np.nan)),
+    "values are missing, and the schema has none": lambda: tabular_pipeline(
+        "classification", {"age": Range(18, 95)}
+    ).fit(ages()[["age"]].replace(30, np.nan), ages()["days"]),
     "an estimator that needs rows in memory": lambda: PersonalizedLinearRegression().fit(
         ages()[["age"]], ages()["days"], groups=READMITTED
     ),

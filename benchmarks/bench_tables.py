@@ -1,0 +1,207 @@
+"""Tables in the millions: what their fits cost in time and memory, here and on Dask workers.
+
+dask      a table of numbers, categories and gaps is written as Parquet and fitted by a cluster of
+          two workers of one thread each: *read_s* until all rows lie there, *step_ms* the median of
+          the steps of the fit, *floor_ms* the products X W and X^T R alone, of the encoded rows of
+          the same workers at once, *ratio* of the two; a part of a worker, encoded and as codes and
+          numbers, and peaks of memory
+memory    the same in memory, in a process of its own: seconds, peak, and what is held
+forming   nanoseconds a row: to encode it, and to multiply the encoded row with weights and
+          residuals. A step that formed rows anew would pay for both
+
+usage: python benchmarks/bench_tables.py [dask memory forming] [--rows 2000000] [--columns 20]
+           [--scratch FOLDER] [--out benchmarks/results/tables_time.json]
+
+Two million rows of 20 columns need 0.3 GB in the scratch folder and about 6 GB of memory.
+"""
+
+import multiprocessing
+import statistics
+import time
+import warnings
+
+import numpy as np
+from _run import run
+from bench_dask import Watched, cluster, peak
+
+from dpsubspace import (
+    Categories,
+    DPLinearRegression,
+    DPSGDFClassifier,
+    Range,
+    Schema,
+    tabular_pipeline,
+)
+from dpsubspace._tables.encoding import encoding_for
+from dpsubspace._tables.schema import read_table
+
+WARDS = [f"ward {i}" for i in range(8)]
+MODELS = {
+    "DPSGDFClassifier": (DPSGDFClassifier, "label", None),
+    "DPLinearRegression": (DPLinearRegression, "target", Range(-20, 20)),
+}
+CHUNK = 1 << 12  # rows that are encoded and multiplied at once
+
+
+def table(seed, n, columns):
+    """Half of the columns numbers, of which every third has gaps, and half categories."""
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    found, score = {}, np.zeros(n)
+    for i in range(columns // 2):
+        numbers = rng.uniform(0, 100, n).astype(np.float32)
+        score += np.cos(numbers / 20) / (i + 1)
+        numbers[rng.random(n) < (0.1 if i % 3 == 0 else 0)] = np.nan
+        found[f"x{i}"] = numbers
+    for i in range(columns - columns // 2):
+        codes = rng.integers(0, len(WARDS), n, dtype=np.int8)
+        score += (codes == i % len(WARDS)) / (i + 1)
+        found[f"c{i}"] = pd.Categorical.from_codes(codes, WARDS)
+    found["label"] = (score + rng.logistic(size=n) > 1).astype(np.int8)
+    found["target"] = (score + rng.normal(size=n)).astype(np.float32)
+    return pd.DataFrame(found)
+
+
+def schema_of(columns):
+    numbers = {f"x{i}": Range(0, 100, missing=i % 3 == 0) for i in range(columns // 2)}
+    return Schema(numbers | {f"c{i}": Categories(WARDS) for i in range(columns - columns // 2)})
+
+
+def write(folder, n, columns, step=250_000):
+    folder.mkdir(parents=True)
+    for i, start in enumerate(range(0, n, step)):
+        table(i, min(step, n - start), columns).to_parquet(folder / f"part{i:05d}.parquet")
+    return folder
+
+
+# Sections ---------------------------------------------------------------------------------------
+
+
+def encoded(part):
+    """The encoded rows of a part: the largest array that was made of it."""
+    arrays = [made for made in part._made.values() if isinstance(made, np.ndarray)]
+    return max(arrays, key=lambda made: made.nbytes)
+
+
+def products(part, passes=3):
+    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks."""
+    X, times = encoded(part), []
+    W = np.ones((X.shape[1], 1), X.dtype)
+    for _ in range(passes):
+        start = time.perf_counter()
+        total = np.zeros((X.shape[1], 1))
+        for i in range(0, len(X), CHUNK):
+            chunk = X[i : i + CHUNK]
+            total += chunk.T @ (chunk @ W)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), X.nbytes, part.__sizeof__()
+
+
+def fitted(client, made, rows, y):
+    """One fit, with the times of its calls and of products of the same rows."""
+    model, seen = made[-1], []
+    store = type(model)._store
+
+    def measured(self, *given):
+        seen.extend(client.gather(client.map(products, watched.parts._refs, pure=False)))
+        return store(self, *given)
+
+    with Watched() as watched:
+        type(model)._store = measured
+        start = time.perf_counter()
+        try:
+            made.fit(rows, y)
+        finally:
+            type(model)._store = store
+        fit_s = time.perf_counter() - start - 3 * max(seconds for seconds, *_ in seen)
+    times = [seconds for seconds, _ in watched.calls]
+    step, floor = statistics.median(times[-model.n_iter_ :]), max(seconds for seconds, *_ in seen)
+    return {
+        "features": len(made[0].get_feature_names_out()),
+        "fit_s": round(fit_s, 1),
+        "read_s": round(fit_s - sum(times), 1),
+        "steps": model.n_iter_,
+        "step_ms": round(1e3 * step, 1),
+        "floor_ms": round(1e3 * floor, 1),
+        "ratio": round(step / floor, 2),
+        "encoded_mb": round(max(size for _, size, _ in seen) / 2**20),
+        "codes_and_numbers_mb": round(max(size for *_, size in seen) / 2**20),
+    }
+
+
+def dask(args):
+    import dask.dataframe as dd
+
+    folder, schema = write(args.scratch / "rows", args.rows, args.columns), schema_of(args.columns)
+    for name, (kind, y, target) in MODELS.items():
+        with cluster(2, memory_limit=0) as client:
+            frame = dd.read_parquet(folder)
+            made = tabular_pipeline(kind(), schema, target=target)
+            row = fitted(client, made, frame[[*schema]], frame[y])
+            yield {
+                "model": name,
+                "rows": args.rows,
+                "columns": args.columns,
+                **row,
+                "worker_mb": [round(mb) for mb in client.run(peak, None).values()],
+                "client_mb": round(peak()),
+            }
+
+
+def here(name, n, columns):
+    """One fit in memory, in a process that does nothing else."""
+    warnings.simplefilter("ignore")
+    kind, y, target = MODELS[name]
+    frame, schema = table(0, n, columns), schema_of(columns)
+    made, before = tabular_pipeline(kind(), schema, target=target), peak()
+    start = time.perf_counter()
+    made.fit(frame[[*schema]], frame[y])
+    seconds, features = time.perf_counter() - start, len(made[0].get_feature_names_out())
+    used = frame[[*schema]].memory_usage(index=False).sum()
+    return {
+        "model": name,
+        "rows": n,
+        "columns": columns,
+        "features": features,
+        "fit_s": round(seconds, 1),
+        "steps": made[-1].n_iter_,
+        "columns_mb": round(used / 2**20),
+        "encoded_mb": round(4 * n * features / 2**20),
+        "more_at_peak_mb": round(peak() - before),
+    }
+
+
+def memory(args):
+    for name in MODELS:
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            yield alone.apply(here, (name, args.rows, args.columns))
+
+
+def forming(args, n=4 * CHUNK):
+    frame, schema = table(0, n, args.columns), schema_of(args.columns)
+    read = read_table(frame[[*schema]], schema)
+    for pairs in (False, True):
+        encoding = encoding_for(schema, 1e6, interactions=pairs)
+        times = {"form_ns": [], "products_ns": []}
+        for _ in range(5):
+            start = time.perf_counter()
+            X = encoding(read)
+            times["form_ns"].append(time.perf_counter() - start)
+            W, total = np.ones((X.shape[1], 1), X.dtype), np.zeros((X.shape[1], 1))
+            start = time.perf_counter()
+            for i in range(0, n, CHUNK):
+                total += X[i : i + CHUNK].T @ (X[i : i + CHUNK] @ W)
+            times["products_ns"].append(time.perf_counter() - start)
+        a_row = {what: round(1e9 * min(seconds) / n) for what, seconds in times.items()}
+        ratio = round(min(times["form_ns"]) / min(times["products_ns"]), 1)
+        yield {"pairs": pairs, "features": X.shape[1], **a_row, "ratio": ratio}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    run(
+        __doc__,
+        {"dask": dask, "memory": memory, "forming": forming},
+        {"rows": 2_000_000, "columns": 20, "scratch": "."},
+    )

@@ -1,0 +1,87 @@
+"""Tables of Dask collections, read by a schema partition by partition, where the workers are.
+
+Privacy: what becomes of a row follows from that row and from the schema, which is public
+(:func:`~dpsubspace._tables.schema.read_table`). So it does not matter in which partition a row
+lies, and a record that changes moves nothing but what stands for its own row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dpsubspace._checks import is_collection
+from dpsubspace._rows.dask_parts import CODES, ROWS, TARGETS, load
+from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._tables.schema import Schema, Table, read_table
+
+
+def table_in_parts(
+    frame: Any, schema: Schema, y: Any = None, targets: Callable[[Any], np.ndarray] | None = None
+) -> tuple[Any, Any]:
+    """A collection of rows as `schema` reads them, in parts on the workers; and targets beside it.
+
+    The table is what stands for a :class:`Table` on each worker. `targets` checks a block of `y`;
+    without it there are none. Columns that the schema does not name are not read.
+
+    ValueError as by :func:`read_table`, which also says in which partition. Nothing of a value.
+    """
+    rows = columns_of(frame, schema)
+    # Not read with the rows: it may come from elsewhere, and has one column.
+    beside = y.simplify() if hasattr(y, "simplify") else y
+    found = load(rows, beside, _BlockOfTable(schema, targets))
+    return where_rows_are(Table, found[ROWS], found[CODES]), found.get(TARGETS)
+
+
+def read_anywhere(frame: Any, schema: Schema, *, name: str) -> Table:
+    """Rows as :func:`~dpsubspace._tables.schema.read_table` gives them, of Dask data frames too.
+
+    A table of such a frame has columns in parts, which stay on the workers.
+    """
+    if not is_collection(frame):
+        return read_table(frame, schema, name=name)
+    if not hasattr(frame, "columns") or frame.ndim != 2:
+        raise ValueError(
+            f"`{name}` is a Dask array or series, and columns are found by name: pass a Dask data"
+            " frame."
+        )
+    found = load(columns_of(frame, schema, name), None, _BlockOfTable(schema, None, name))
+    return Table(cast(np.ndarray, found[ROWS]), cast(np.ndarray, found[CODES]))
+
+
+def columns_of(frame: Any, schema: Schema, name: str = "X") -> Any:
+    """The columns of a schema alone; ValueError where names or types show that there is none.
+
+    Dask then reads no other ones from files that can be read by columns.
+    """
+    if hasattr(frame, "columns"):
+        read_table(frame._meta, schema, name=name, empty=True)
+        return frame[list(schema)].simplify()
+    if np.isnan(frame.shape[1:]).any():
+        raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
+    read_table(np.empty((0, *frame.shape[1:]), dtype=object), schema, empty=True)
+    return frame
+
+
+@dataclass(frozen=True)
+class _BlockOfTable:
+    """Reads a partition of a table, and makes `targets` of a block beside it, where they lie."""
+
+    schema: Schema
+    targets: Callable[[Any], np.ndarray] | None
+    name: str = "X"
+
+    def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
+        """Arrays of a partition; ValueError where it cannot be used."""
+        table = read_table(X, self.schema, name=self.name, empty=True)
+        found = {ROWS: table.numbers, CODES: table.codes.astype(_type_of_codes(self.schema))}
+        return found if self.targets is None else found | {TARGETS: self.targets(y)}
+
+
+def _type_of_codes(schema: Schema) -> np.dtype:
+    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
+    kinds: dict[str, Any] = dict(schema)
+    return np.min_scalar_type(-max((len(kinds[a].values) for a in schema.categories), default=2))
