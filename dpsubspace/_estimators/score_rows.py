@@ -149,9 +149,7 @@ class ScoredParts:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         check_model(says, asked)
         if y is None:
-            raise ValueError(
-                "private_score needs labels or targets: requires y to be passed."
-            )
+            raise ValueError("private_score needs labels or targets: requires y to be passed.")
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
         arrays = load_arrays(X, y, _BlockOfScores(says, asked, by))
         records = check_groups(groups, arrays[ROWS])
