@@ -22,7 +22,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
-from dpsubspace._rows.records import NullRecords, names_of_rows
+from dpsubspace._rows.records import columns_of, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 from dpsubspace._rows.together import NAMES, PRESENT, name_array
 
@@ -186,12 +186,10 @@ def _collections(
             " is None."
         )
     _check_names(estimator, X, reset=True)
-    present = None
-    if isinstance(groups, NullRecords):
-        groups, present = groups.groups, groups.present
+    groups, not_null = columns_of(groups)
     if groups is None or not getattr(estimator, "_takes_persons", False):
         return load(X, y, _BlockOfRows(targets))
-    return load(X, y, _BlockOfRows(targets), groups, present)
+    return load(X, y, _BlockOfRows(targets), groups, not_null)
 
 
 def _check_taken(estimator: Any) -> None:
@@ -227,7 +225,7 @@ class _BlockOfRows:
     targets: Callable[[Any], np.ndarray] | None = None
 
     def __call__(
-        self, X: Any, y: Any = None, groups: Any = None, present: Any = None
+        self, X: Any, y: Any = None, groups: Any = None, not_null: Any = None
     ) -> dict[str, np.ndarray]:
         """Arrays of a block; ValueError where it cannot be used."""
         if sparse.issparse(X):
@@ -241,8 +239,8 @@ class _BlockOfRows:
             found[TARGETS] = self.targets(y)
         if groups is not None:
             found[NAMES] = name_array(names_of_rows(groups, len(rows)))
-        if present is not None:
-            found[PRESENT] = np.asarray(present, dtype=bool)
+        if not_null is not None:
+            found[PRESENT] = np.asarray(not_null, dtype=bool)
         return found
 
 
