@@ -33,8 +33,8 @@ A run that was ended goes on where it stopped, if ``--out`` is the same file.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
        [cells peer means floors halves cases time columns wide] [--seeds 4] [--only wine ...]
-       [--quick] [--useless 0 20 60 150] [--rows 1000 3000 10000] [--epsilons 0.3 1 3] [--peer-seeds 3]
-       [--peer-python EBM/bin/python] [--forest-python FOREST/bin/python]
+       [--quick] [--useless 0 20 60 150] [--rows 1000 3000 10000] [--epsilons 0.3 1 3]
+       [--peer-seeds 3] [--peer-python EBM/bin/python] [--forest-python FOREST/bin/python]
        [--out benchmarks/results/tables.json]
 """
 

@@ -50,7 +50,7 @@ def load(
     targets: Any,
     checked: Callable[..., dict[str, np.ndarray]],
     groups: Any = None,
-    present: Any = None,
+    not_null: Any = None,
 ) -> dict[str, RemoteRows]:
     """Rows, and what lies beside them, read and checked on the workers of the current client.
 
@@ -63,7 +63,7 @@ def load(
     """
     client = _client()
     _check_holder(client, rows, targets, groups)
-    beside = {"y": targets, "groups": groups, "present": present}
+    beside = {"y": targets, "groups": groups, "present": not_null}
     parts = _DaskParts(client, _Blocks.of(rows, beside), checked, together=groups is not None)
     return {name: parts.leaf(name, here) for name, here in parts.template.items()}
 

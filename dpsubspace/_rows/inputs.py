@@ -22,7 +22,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
-from dpsubspace._rows.records import NullRecords, names_of_rows
+from dpsubspace._rows.records import columns_of, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 from dpsubspace._rows.together import NAMES, PRESENT, name_array
 
@@ -188,10 +188,7 @@ def _collections(
         _validated_part(estimator, X.template, reset=True)
         return X, y
     _check_names(estimator, X, reset=True)
-    present = None
-    if isinstance(groups, NullRecords):
-        groups, present = groups.groups, groups.present
-    persons = (groups, present) if getattr(estimator, "_takes_persons", False) else ()
+    persons = columns_of(groups) if getattr(estimator, "_takes_persons", False) else ()
     found = load(X, y, _BlockOfRows(targets), *persons)
     return found[ROWS], found[TARGETS]
 
@@ -243,7 +240,7 @@ class _BlockOfRows:
     targets: Callable[[Any], np.ndarray] | None = None
 
     def __call__(
-        self, X: Any, y: Any = None, groups: Any = None, present: Any = None
+        self, X: Any, y: Any = None, groups: Any = None, not_null: Any = None
     ) -> dict[str, np.ndarray]:
         """Arrays of a block; ValueError where it cannot be used."""
         if sparse.issparse(X):
@@ -257,8 +254,8 @@ class _BlockOfRows:
             found[TARGETS] = self.targets(y)
         if groups is not None:
             found[NAMES] = name_array(names_of_rows(groups, len(rows)))
-        if present is not None:
-            found[PRESENT] = np.asarray(present, dtype=bool)
+        if not_null is not None:
+            found[PRESENT] = np.asarray(not_null, dtype=bool)
         return found
 
 

@@ -392,6 +392,11 @@ def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
     return np.arange(n_rows) if groups is None else group_index(groups, n_rows)[1]
 
 
+def columns_of(groups: Any) -> tuple[Any, Any]:
+    """Who each row belongs to, and whether its record is no null record, where that is said."""
+    return (groups.groups, groups.present) if isinstance(groups, NullRecords) else (groups, None)
+
+
 def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
     if isinstance(groups, NullRecords):
         return NullRecords(groups_of_rows(groups.groups, rows), groups.present[rows])
