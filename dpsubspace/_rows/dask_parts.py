@@ -151,7 +151,9 @@ def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
                 f" `{name}` as a Dask collection too, or call compute_chunk_sizes() on the array"
                 " `X`."
             )
-        targets = dask.array.from_array(np.asarray(targets), chunks=-1)
+        # One chunk: Dask does not choose any for objects, which text is.
+        one: Any = -1
+        targets = dask.array.from_array(np.asarray(targets), chunks=one)
     if not (has_lengths(rows) and has_lengths(targets)):
         return targets
     if rows.shape[0] != targets.shape[0]:
