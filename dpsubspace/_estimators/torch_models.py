@@ -29,7 +29,9 @@ from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.guide import (
     Anchors,
     GradientDirections,
+    borne_out,
     check_labelled,
+    checks,
     mirrored,
     module_anchors,
     warn_of_few,
@@ -46,7 +48,7 @@ from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.layered import LayeredSource
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
-from dpsubspace._public.anchors import LABELS, VALUES, Targets
+from dpsubspace._public.anchors import LABELS, VALUES, LabelledModule, Targets
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data
@@ -81,7 +83,7 @@ class ModuleFit(Plan):
         return budget_of(self, sizes)
 
     def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
-        return dict(self.bounds.parts(sizes))
+        return {**self.bounds.parts(sizes), **checks(asked=self.mirror and sizes.labelled)}
 
     def scale(self, sizes: Sizes) -> Scale:
         n_outputs, loss = sizes.n_outputs or 1, self.loss
@@ -133,10 +135,14 @@ class ModuleFit(Plan):
         data, budget = ready.data, releases.budget
         bounded = self.bounds(data, releases, self.loss)
         problem = self._problem(ready, bounded)
+        if self.mirror:
+            labelled = LabelledModule(problem.public)
+            trusted = borne_out(problem.source, labelled, self.targets, releases)
+            problem = replace(problem, mirrored=trusted)
         scale = self.scale(data.sizes(problem.n_outputs))
         clip_norm = scale.clip_norm if budget.private else math.inf
         step = self.anchors.step(problem, clip_norm, self.targets, rng)
-        if self.mirror:
+        if problem.mirrored:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.records.n, step.noise_size)
         source = problem.source
