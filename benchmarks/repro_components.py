@@ -12,8 +12,8 @@ never private ones; seeds draw rows and noise. Sections:
 - ``mirror``: mirror descent ("mirror"; "from zero" with ``init="zero"``) with 200 labelled public
   rows: of the same source, of one class, with the labels of other classes, and with shuffled
   columns. "alone" is logistic regression on the public rows.
-- ``modules``: the same for a network of 16 hidden units on images of 14 x 14 pixels in 20 steps,
-  "mirror" beside "none", which has no public rows. Not with shuffled columns.
+- ``modules``: the same for a network of 16 hidden units on images of 7 x 7 pixels in 20 steps,
+  "mirror" beside "none", which has no public rows; with shuffled labels, not columns.
 
 "r" is the number of rows over the noise multiplier of all steps. "scattering" are photographs seen
 by 32 filters of 8 directions, of which the sizes are averaged over 4 x 4 squares; "simulation" has
@@ -228,6 +228,8 @@ def labelled_rows(name, n, m, seed, kind):
     P, labels = X[rest[:m]], y[rest[:m]]
     if kind == "wrong labels":
         labels = (labels + 1) % (y.max() + 1)
+    elif kind == "shuffled labels":
+        labels = rng.permutation(labels)
     elif kind == "shuffled":
         P = P[:, rng.permutation(P.shape[1])]
     return X[order[:n]], y[order[:n]], P, labels, X_test, y_test
@@ -262,8 +264,8 @@ def mirror(args):
 
 
 def smaller(X):
-    """Images of 14 x 14 pixels, each the mean of four."""
-    return X.reshape(-1, 14, 2, 14, 2).mean((2, 4)).reshape(len(X), -1)
+    """Images of 7 x 7 pixels, each the mean of sixteen."""
+    return X.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(len(X), -1)
 
 
 def module_accuracy(name, n, epsilon, m, kind, method, seed):
@@ -271,9 +273,8 @@ def module_accuracy(name, n, epsilon, m, kind, method, seed):
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    module = torch.nn.Sequential(
-        torch.nn.Linear(196, 16), torch.nn.Tanh(), torch.nn.Linear(16, 10)
-    )
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(49, 16), nn.Tanh(), nn.Linear(16, 10))
     X, y, P, labels, X_test, y_test = labelled_rows(name, n, m, seed, kind)
     X, P, X_test = map(smaller, (X, P, X_test))
     if method == "alone":
@@ -291,7 +292,7 @@ def module_accuracy(name, n, epsilon, m, kind, method, seed):
 def modules(args):
     for name in chosen(args, OF_MODULES):
         for epsilon in (0.3, 1.0):
-            for kind in LABELLED[:3]:
+            for kind in (*LABELLED[:3], "shuffled labels"):
                 for method in ("none", "alone", "mirror"):
                     if method in args.methods or args.methods == METHODS:
                         cell = {"set": name, "n": 1000, "epsilon": epsilon, "public": kind}

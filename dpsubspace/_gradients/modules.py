@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 # What is kept of the rows of both sides of a product takes this many bytes, unless a row alone
 # takes more.
-_HELD_BYTES = 1 << 28
+_HELD_BYTES = 1 << 29
 
 
 class ModuleGradients:
     """Gradients of ``loss(y, module(X))`` by the trainable parameters, for inner products.
 
     Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
-    together as have activations of 256 MiB, with the same limits.
+    together as have activations of 512 MiB, with the same limits.
 
     Products are taken in float64, of factors in the dtype of the module.
 
@@ -130,20 +130,28 @@ class ModuleGradients:
         if len(theirs) < len(ours):  # fewer rows go through the module again
             return other.inner(self).T
         products = np.zeros((self.n_samples, other.n_samples))
+        kept, last = None, None
         for rows in ours:
             held = self._held(rows)
             for others in theirs:
-                products[rows, others] = to_numpy(held.inner(other._held(others)))
+                if others != last:
+                    kept = None  # before others are kept
+                    kept, last = other._held(others), others
+                products[rows, others] = to_numpy(held.inner(kept))
+            theirs = theirs[::-1]  # the last block is at hand
         return products
 
     def gram(self) -> np.ndarray:
         products, blocks = np.zeros((self.n_samples, self.n_samples)), self._blocks()
+        kept: Any = None
         for i, rows in enumerate(blocks):
-            held = self._held(rows)
+            held, kept = self._held(rows) if kept is None else kept, None
             own = to_numpy(held.inner(held))
             products[rows, rows] = (own + own.T) / 2
-            for others in blocks[i + 1 :]:
-                products[rows, others] = to_numpy(held.inner(self._held(others)))
+            for others in blocks[:i:-1]:  # the last one is the next of `rows`
+                kept = None
+                kept = self._held(others)
+                products[rows, others] = to_numpy(held.inner(kept))
                 products[others, rows] = products[rows, others].T
         return products
 
