@@ -21,7 +21,8 @@ by 32 filters of 8 directions, of which the sizes are averaged over 4 x 4 square
 columns between their quantiles of 0.01 and 0.99, which are taken to be public.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py
-       [own other rows values mirror modules] [--seeds 10] [--sets mnist code ...] [--methods auto k=8 ...] [--out FILE]
+       [own other rows values mirror modules] [--seeds 10] [--sets mnist code ...]
+       [--methods auto k=8 ...] [--out FILE]
 """
 
 from functools import cache
