@@ -261,7 +261,7 @@ class _Windows(NamedTuple):
 
         n, m, p = len(A), len(B), self.n_pixels
         pixels = (A.flatten(0, 1) @ B.flatten(0, 1).T).reshape(n, p, m, p)
-        pixels, total = pad(pixels, (1, 0, 0, 0, 1, 0)), 0.0
+        pixels, total = pad(pixels, (1, 0, 0, 0, 1, 0)), pixels.new_zeros(())
         for seen in self.places.T:
             total = total + pixels.index_select(1, seen).index_select(3, seen)
         return total

@@ -130,7 +130,8 @@ class ModuleGradients:
         if len(theirs) < len(ours):  # fewer rows go through the module again
             return other.inner(self).T
         products = np.zeros((self.n_samples, other.n_samples))
-        kept, last = None, None
+        kept: Any = None
+        last: slice | None = None
         for rows in ours:
             held = self._held(rows)
             for others in theirs:

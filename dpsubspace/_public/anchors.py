@@ -101,6 +101,10 @@ class Fittable(Protocol):
         """Targets as the loss takes them."""
         ...
 
+    def fitted(self) -> np.ndarray:
+        """Weights of the model that is fitted to all rows."""
+        ...
+
     def minimum(self, rows: np.ndarray) -> Any:
         """What describes the model that is fitted to these rows."""
         ...
