@@ -12,14 +12,17 @@ never private ones; seeds draw rows and noise. Sections:
 - ``mirror``: mirror descent ("mirror"; "from zero" with ``init="zero"``) with 200 labelled public
   rows: of the same source, of one class, with the labels of other classes, and with shuffled
   columns. "alone" is logistic regression on the public rows.
+- ``modules``: the same for a network of 16 hidden units on images of 7 x 7 pixels in 20 steps,
+  "mirror" beside "none", which has no public rows; with shuffled labels, not columns.
 
 "r" is the number of rows over the noise multiplier of all steps. "scattering" are photographs seen
 by 32 filters of 8 directions, of which the sizes are averaged over 4 x 4 squares; "simulation" has
 300 columns of variance 1 / j, all of which matter alike; "kegg" has a target cut into thirds, and
 columns between their quantiles of 0.01 and 0.99, which are taken to be public.
 
-usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py [own other rows values mirror]
-       [--seeds 10] [--sets mnist code ...] [--methods auto k=8 ...] [--out FILE]
+usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py
+       [own other rows values mirror modules] [--seeds 10] [--sets mnist code ...]
+       [--methods auto k=8 ...] [--out FILE]
 """
 
 from functools import cache
@@ -30,7 +33,14 @@ from _run import run, spread
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier, GEPRegressor
+from dpsubspace import (
+    DPModuleClassifier,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    GEPClassifier,
+    GEPRegressor,
+    GradientDirections,
+)
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._solvers.descent import STEPS
 
@@ -50,6 +60,7 @@ NUMBERS = (5, 20, 50, 150, 500, 2000)
 OF_ROWS = ("mnist", "adult", "simulation")
 LABELLED = ("own", "one class", "wrong labels", "shuffled")
 OF_MIRROR = ("mnist", "fashion", "adult")
+OF_MODULES = ("mnist", "fashion")
 VALUES = ("california", "protein", "wine_quality", "bike", "mnist", "scattering", "simulation")
 
 # Data -------------------------------------------------------------------------------------------
@@ -218,6 +229,8 @@ def labelled_rows(name, n, m, seed, kind):
     P, labels = X[rest[:m]], y[rest[:m]]
     if kind == "wrong labels":
         labels = (labels + 1) % (y.max() + 1)
+    elif kind == "shuffled labels":
+        labels = rng.permutation(labels)
     elif kind == "shuffled":
         P = P[:, rng.permutation(P.shape[1])]
     return X[order[:n]], y[order[:n]], P, labels, X_test, y_test
@@ -251,7 +264,46 @@ def mirror(args):
                         yield cell | {"method": method} | spread("accuracy", found)
 
 
+def smaller(X):
+    """Images of 7 x 7 pixels, each the mean of sixteen."""
+    return X.reshape(-1, 7, 4, 7, 4).mean((2, 4)).reshape(len(X), -1)
+
+
+def module_accuracy(name, n, epsilon, m, kind, method, seed):
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    nn = torch.nn
+    module = nn.Sequential(nn.Linear(49, 16), nn.Tanh(), nn.Linear(16, 10))
+    X, y, P, labels, X_test, y_test = labelled_rows(name, n, m, seed, kind)
+    X, P, X_test = map(smaller, (X, P, X_test))
+    if method == "alone":
+        several = len(np.unique(labels)) > 1
+        model = LogisticRegression(C=10, max_iter=200) if several else DummyClassifier()
+        return model.fit(P, labels).score(X_test, y_test)
+    options, public = {"epsilon": epsilon, "n_iter": 20, "random_state": seed}, {}
+    if method == "mirror":
+        options |= {"mirror": True, "microbatch_size": 500}
+        options["directions"] = GradientDirections(n_components=20)
+        public = {"X_public": (P,), "y_public": (labels,)}
+    return DPModuleClassifier(module, **options).fit(X, y, **public).score(X_test, y_test)
+
+
+def modules(args):
+    for name in chosen(args, OF_MODULES):
+        for epsilon in (0.3, 1.0):
+            for kind in (*LABELLED[:3], "shuffled labels"):
+                for method in ("none", "alone", "mirror"):
+                    if method in args.methods or args.methods == METHODS:
+                        cell = {"set": name, "n": 1000, "epsilon": epsilon, "public": kind}
+                        call = (name, 1000, epsilon, 200, kind, method)
+                        found = [module_accuracy(*call, seed) for seed in args.seeds]
+                        yield cell | {"method": method} | spread("accuracy", found)
+
+
 SECTIONS = {"own": own, "other": other, "rows": rows, "values": values, "mirror": mirror}
+SECTIONS["modules"] = modules
 
 if __name__ == "__main__":
     # Few rows and small epsilons are the point.

@@ -431,7 +431,13 @@ MODULES = {
     "no residual": gradients(50, residual=False) | {"n_iter": 5},
     "layers": gradients(groups="layers"),
     "public labels": gradients(labels="public", power_iterations=None) | {"labelled": True},
-    "mirror": {"mirror": True, "batch_size": 10, "epsilon": None, "noise_multiplier": 5.0},
+    "mirror": {"mirror": True},  # and whether a public fit is right
+    "mirror, batches": {
+        "mirror": True,
+        "batch_size": 10,
+        "epsilon": None,
+        "noise_multiplier": 5.0,
+    },
     "adapters": {"public": False, "adapted": True},
     "adapters, public rows": {"adapted": True},
 }

@@ -1,4 +1,4 @@
-"""What a linear model uses public rows for: directions, a start, and mirror descent.
+"""What a model uses public rows for: directions, a start, and mirror descent.
 
 Design note. Each use is a function of public rows and released values, chosen by a
 parameter, and ends in a step or a start that the one training loop runs. What is released is
@@ -25,12 +25,14 @@ from dpsubspace._estimators.context import estimator
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.torch_rows import parameter_groups
 from dpsubspace._public.anchors import (
+    Fittable,
     Labelled,
     Targets,
     anchor_subspace,
     beside_each_other,
     correct,
     group_sizes,
+    held_out,
     mean_gradient,
     nothing,
     share_inside,
@@ -282,6 +284,47 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
     return namespace(start).asarray(values, device=device(start))
 
 
+# Whether labels of public rows are believed -----------------------------------------------------
+
+
+def checks(*, asked: bool) -> dict[str, Part]:
+    """One release of what tells whether public rows are of use, where that is asked."""
+    return {"checks": Part(_auto.CHECK_SHARE)} if asked else {}
+
+
+def borne_out(source: Any, public: Fittable, targets: Targets, releases: Releases) -> bool:
+    """Whether private rows bear out the labels of public ones.
+
+    Privacy: asked is the mean over records of a number in {0, 1} that depends on its own record
+    alone, given the fit to public rows. It is released as "checks"
+    (:func:`~dpsubspace._statistics.counts.noisy_shares`), and what follows is postprocessing.
+    Where persons have many rows, or on a GPU, rounding may move the scores of others. That moves
+    an answer only where two scores are as near as that, which is taken not to happen, as for the
+    kinks of :class:`~dpsubspace._gradients.modules.ModuleSource`.
+    """
+    right = correct(source, public.fitted(), targets.right(public.targets))
+    (share,) = noisy_shares(beside_each_other(right), releases, "checks")
+    noise = noise_of_shares(releases.budget.scales["checks"], 1, source.n_samples)
+    return trusts(targets, public, float(share), noise)
+
+
+def trusts(targets: Targets, public: Fittable, right: float, noise: float) -> bool:
+    """Whether a fit to public labels that has this share of private rows right is of use.
+
+    Without noise the share is about what public rows expect where it is, and that of a constant
+    where it is not. Of two normal distributions of the same deviation, the first is likelier
+    from the middle on, less what it was likelier by before.
+    """
+    expected = held_out(public, targets.right(public.targets))
+    chance = targets.chance(public.targets)
+    # Labels that public rows do not tell beyond chance are nothing to start from.
+    beyond = 2 * math.sqrt(chance * (1 - chance) / len(public.targets))
+    if expected <= chance + beyond:
+        return False
+    doubt = math.log(_auto.TRUST) * noise**2 / (expected - chance)
+    return right >= (chance + expected) / 2 - doubt
+
+
 # Guides -----------------------------------------------------------------------------------------
 
 
@@ -341,9 +384,7 @@ class PublicGuide:
         )
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """One release of what tells whether public rows are of use, where that is asked."""
-        asked = self._asks_held(sizes) or self._asks_right(sizes)
-        return {"checks": Part(_auto.CHECK_SHARE)} if asked else {}
+        return checks(asked=self._asks_held(sizes) or self._asks_right(sizes))
 
     def _asks_held(self, sizes: Sizes) -> bool:
         """Whether private rows are asked how much of them public directions hold."""
@@ -398,7 +439,7 @@ class PublicGuide:
         if labelled is not None and "right" in shares:
             scale = releases.budget.scales["checks"]
             noise = noise_of_shares(scale, len(shares), features.n_samples)
-            trusted = self._trusts(labelled, shares["right"], noise)
+            trusted = trusts(self.targets, labelled, shares["right"], noise)
         if self.anchors is not None:
             knowing = source.with_public(formed)
         elif directions is None:
@@ -484,22 +525,6 @@ class PublicGuide:
         )
         found = dict(zip(columns, map(float, shares), strict=True))
         return found | {"held": found["held"] * most} if "held" in found else found
-
-    def _trusts(self, labelled: Labelled, right: float, noise: float) -> bool:
-        """Whether a fit to public labels that has this share of private rows right is of use.
-
-        Without noise the share is about what public rows expect where it is, and that of a constant
-        where it is not. Of two normal distributions of the same deviation, the first is likelier
-        from the middle on, less what it was likelier by before.
-        """
-        expected = labelled.held_out(self.targets.right(labelled.targets))
-        chance = self.targets.chance(labelled.targets)
-        # Labels that public rows do not tell beyond chance are nothing to start from.
-        beyond = 2 * math.sqrt(chance * (1 - chance) / len(labelled.targets))
-        if expected <= chance + beyond:
-            return False
-        doubt = math.log(_auto.TRUST) * noise**2 / (expected - chance)
-        return right >= (chance + expected) / 2 - doubt
 
     # How it is trained ----------------------------------------------------------------------
 

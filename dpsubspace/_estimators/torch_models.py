@@ -29,7 +29,9 @@ from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.guide import (
     Anchors,
     GradientDirections,
+    borne_out,
     check_labelled,
+    checks,
     mirrored,
     module_anchors,
     warn_of_few,
@@ -46,7 +48,7 @@ from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.layered import LayeredSource
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
-from dpsubspace._public.anchors import LABELS, VALUES, Targets
+from dpsubspace._public.anchors import LABELS, VALUES, LabelledModule, Targets
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data
@@ -81,7 +83,7 @@ class ModuleFit(Plan):
         return budget_of(self, sizes)
 
     def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
-        return dict(self.bounds.parts(sizes))
+        return {**self.bounds.parts(sizes), **checks(asked=self.mirror and sizes.labelled)}
 
     def scale(self, sizes: Sizes) -> Scale:
         n_outputs, loss = sizes.n_outputs or 1, self.loss
@@ -133,10 +135,14 @@ class ModuleFit(Plan):
         data, budget = ready.data, releases.budget
         bounded = self.bounds(data, releases, self.loss)
         problem = self._problem(ready, bounded)
+        if self.mirror:
+            labelled = LabelledModule(problem.public)
+            trusted = borne_out(problem.source, labelled, self.targets, releases)
+            problem = replace(problem, mirrored=trusted)
         scale = self.scale(data.sizes(problem.n_outputs))
         clip_norm = scale.clip_norm if budget.private else math.inf
         step = self.anchors.step(problem, clip_norm, self.targets, rng)
-        if self.mirror:
+        if problem.mirrored:
             step = mirrored(step, problem, budget)
         plan = self.descent.plan(budget, scale, data.records.n, step.noise_size)
         source = problem.source
@@ -322,8 +328,13 @@ class DPModuleClassifier(PrivateClassifier):
     What is released is the noisy sum of clipped gradients of every step. One row changes it by at
     most C in L2 norm (``"zero_out"``) or 2C (``"replace_one"``), with C = `clip_norm`. With public
     rows it is the sum of clipped embeddings, of the same bound, and that of clipped residuals: see
-    :class:`GradientDirections`. The cost is that of ``n_iter`` Gaussian mechanisms, on Poisson
-    batches where `batch_size` is set. Together they never cost more than `epsilon`. The unit is
+    :class:`GradientDirections`. With ``mirror=True``, a noisy share is released first, with a
+    twentieth of the budget (of mu^2): that of the private rows about which the module is right
+    when it is fitted to the public rows alone. One row changes it, as a sum, by at most 1. The
+    fit is tried on public rows that are held out. Where it is not clearly better there than a
+    constant, or private rows speak against it, gradients of public rows are not mixed in. The cost
+    is that of ``n_iter`` Gaussian mechanisms, on Poisson batches where `batch_size` is set, and of
+    one more where that share is released. Together they never cost more than `epsilon`. The unit is
     one row. Public are the number of rows, the number and names of the features, the set of
     labels, `X_public` and `y_public`, the module with its parameters and what they were trained
     on, and all parameters of this class but `random_state`.
@@ -588,11 +599,16 @@ class DPModuleRegressor(PrivateRegressor):
     noisy sum of clipped gradients of every step is released. One row changes it by at most C in L2
     norm (``"zero_out"``) or 2C (``"replace_one"``), with C = `clip_norm`. With public rows it is
     the sum of clipped embeddings, of the same bound, and that of clipped residuals: see
-    :class:`GradientDirections`. The cost is that of eight Gaussian mechanisms for the ranges and
-    ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together they
-    never cost more than `epsilon`. The unit is one row. Public are the number of rows, the number
-    and names of the features, the number of targets, `X_public` and `y_public`, the module with
-    its parameters and what they were trained on, and all parameters of this class but
+    :class:`GradientDirections`. With ``mirror=True``, a noisy share is released before the steps,
+    with a twentieth of the budget: that of the private rows about which the module, fitted to the
+    public rows alone, is nearer than the mean of `y_public`. One row changes it, as a sum, by at
+    most 1. The fit is tried on public rows that are held out. Where it is not clearly better there
+    than a constant, or private rows speak against it, gradients of public rows are not mixed in.
+    The cost is that of eight Gaussian mechanisms for the ranges, one where that share is released
+    and ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together
+    they never cost more than `epsilon`. The unit is one row. Public are the number of rows, the
+    number and names of the features, the number of targets, `X_public` and `y_public`, the module
+    with its parameters and what they were trained on, and all parameters of this class but
     `random_state`.
 
     Gradients are formed chunk by chunk, each from its own row (``torch.func``), with dropout off.

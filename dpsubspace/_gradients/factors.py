@@ -66,8 +66,12 @@ class Outer:
 
     def inner(self, other: Outer) -> torch.Tensor:
         t, d_in, d_out = self.sizes
-        if t * t * (d_in + d_out) > d_in * d_out:
+        windows = self._windows()
+        of_inputs = t * t * d_in if windows is None else windows.n_products
+        if of_inputs + t * t * d_out > d_in * d_out:
             return self._inner_dense(other)
+        if windows is not None:
+            return self._inner_by_windows(other, windows)
         if t > 1:
             return self._inner_by_pairs(other)
         (A, D), (B, E) = self._flat(), other._flat()
@@ -167,6 +171,47 @@ class Outer:
             found.append(torch.cat(line, dim=1))
         return torch.cat(found)
 
+    def _inner_by_windows(self, other: Outer, windows: _Windows) -> torch.Tensor:
+        """By products of pixels, which those of overlapping windows are sums of."""
+        import torch
+
+        t, d_in, d_out = self.sizes
+        found = []
+        step = math.isqrt(_WIDE // 2) // max(t, windows.n_pixels + 1)
+        step = max(1, min(step, _WIDE // (2 * t * (d_in + d_out))))
+        for rows in slices(len(self.inputs[0]), step):
+            A, D = self._pixels(rows)
+            line = []
+            for others in slices(len(other.inputs[0]), step):
+                B, E = other._pixels(others)
+                each = windows.products(A, B)
+                each *= (D.flatten(0, 1) @ E.flatten(0, 1).T).reshape(each.shape)
+                line.append(each.sum((1, 3)))
+            found.append(torch.cat(line, dim=1))
+        return torch.cat(found)
+
+    def _pixels(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pixels (n, pixels, channels) of images, and gradients by outputs at all positions."""
+        layer, A, D = self.layers[0], self.inputs[0][rows], self.outputs[0][rows]
+        pixels = A.reshape(len(A), layer.in_channels, -1).mT
+        return pixels.double(), _outputs(layer, D).double()
+
+    def _windows(self) -> _Windows | None:
+        """Pixels that positions see, where their products are fewer than those of positions."""
+        import torch
+
+        layer, t = self.layers[0], self.sizes[0]
+        if len(self.layers) > 1 or not _convolves(layer) or layer.padding_mode != "zeros":
+            return None
+        sides = len(layer.kernel_size)
+        sizes, window = self.inputs[0].shape[-sides:], math.prod(layer.kernel_size)
+        n_pixels, one_image = math.prod(sizes), math.prod(self.inputs[0].shape[1 : -sides - 1]) == 1
+        if not one_image or n_pixels**2 >= t * t * window:
+            return None
+        numbers = torch.arange(1, n_pixels + 1, device=self.inputs[0].device).double()
+        places = _patches(layer, numbers.reshape(1, 1, *sizes)).reshape(t, window)
+        return _Windows(places.long(), n_pixels, layer.in_channels)
+
     def _pieces(self, entries: int) -> list[slice]:
         step = max(1, _WIDE // (2 * max(1, entries)))
         return slices(len(self.inputs[0]), step) or [slice(0, 0)]
@@ -197,6 +242,29 @@ class Outer:
             return each[0]
         inputs, outputs = zip(*each, strict=True)
         return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1)
+
+
+class _Windows(NamedTuple):
+    places: torch.Tensor
+    """Number of each pixel that a position sees, (positions, window): 0 where there is none."""
+
+    n_pixels: int
+    channels: int
+
+    @property
+    def n_products(self) -> int:
+        return self.n_pixels**2 * self.channels
+
+    def products(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        """Inner products of what positions see of pixels (n, pixels, channels), (n, t, m, t)."""
+        from torch.nn.functional import pad
+
+        n, m, p = len(A), len(B), self.n_pixels
+        pixels = (A.flatten(0, 1) @ B.flatten(0, 1).T).reshape(n, p, m, p)
+        pixels, total = pad(pixels, (1, 0, 0, 0, 1, 0)), pixels.new_zeros(())
+        for seen in self.places.T:
+            total = total + pixels.index_select(1, seen).index_select(3, seen)
+        return total
 
 
 class FactoredGradients(NamedTuple):
@@ -249,22 +317,26 @@ def _beside(rows: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 
 def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     """What a layer maps linearly at each of its positions, (n, positions, d_in)."""
-    from torch.nn.functional import pad
-
     if not _convolves(layer):
         return _by_position(A, layer.in_features)
     sides = len(layer.kernel_size)
-    images = A.reshape(-1, *A.shape[-sides - 1 :])
+    images = _patches(layer, A.reshape(-1, *A.shape[-sides - 1 :]))
+    positions = math.prod(A.shape[1 : -sides - 1]) * math.prod(images.shape[1 : 1 + sides])
+    return images.reshape(len(A), positions, _d_in(layer))
+
+
+def _patches(layer: Any, images: torch.Tensor) -> torch.Tensor:
+    """Rows, places in the output, channels, places in the window."""
+    from torch.nn.functional import pad
+
+    sides = len(layer.kernel_size)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     images = pad(images, layer._reversed_padding_repeated_twice, mode=mode)
     windows = zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
     for side, (size, stride, dilation) in enumerate(windows):
         whole = dilation * (size - 1) + 1
         images = images.unfold(2 + side, whole, stride)[..., ::dilation]
-    # Rows, places in the output, channels, places in the window.
-    images = images.movedim(1, 1 + sides)
-    positions = math.prod(A.shape[1 : -sides - 1]) * math.prod(images.shape[1 : 1 + sides])
-    return images.reshape(len(A), positions, _d_in(layer))
+    return images.movedim(1, 1 + sides)
 
 
 def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:
@@ -326,6 +398,8 @@ class LayerByLayer(RowByRow):
         self._formed_weights = [name for name in self._weights if self._short(name)]
         self._outer = [name for name in self._weights if name not in self._formed_weights]
         self._columns = self._dense_columns()
+        # Of what is taken apart, parameters of which each row gets a copy of its own.
+        self._copied = frozenset(name for name in self._apart if self._scales(name))
 
     def once(self) -> LayerByLayer:
         """The same with another copy of the module, for calls of which it may store something."""
@@ -451,18 +525,21 @@ class LayerByLayer(RowByRow):
         k = len(batch)
         taps = tuple(batch.new_zeros(()).expand(k, *call.gave) for call in self._calls)
 
-        def scores(taps: Any) -> Any:
-            return vmap(self._tapped_one, in_dims=(None, 0, 0))(weights, taps, batch)
+        copies = {name: weights[name].expand(k, *weights[name].shape) for name in self._copied}
 
-        pull: Any = lambda residual: [()]  # noqa: E731
-        if taps:
-            found: Any = vjp(scores, taps, has_aux=True)
+        def scores(taps: Any, copies: Any) -> Any:
+            each = vmap(self._tapped_one, in_dims=(None, 0, 0, 0))
+            return each(weights, copies, taps, batch)
+
+        pull: Any = lambda residual: ((), {})  # noqa: E731
+        if taps or copies:
+            found: Any = vjp(scores, taps, copies, has_aux=True)
             out, pull, inputs = found
         else:
-            out, inputs = scores(taps)
+            out, inputs = scores(taps, copies)
         by_out = residual(out).to(self.dtype)
-        outputs = pull(by_out)[0]
-        by_own = self._taken_apart(weights, batch, by_out)
+        outputs, by_own = pull(by_out)
+        by_own |= self._taken_apart(weights, batch, by_out)
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:
             if name in self._apart:
@@ -480,20 +557,21 @@ class LayerByLayer(RowByRow):
     def _taken_apart(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Gradients of each row by the parameters that are taken apart.
+        """Gradients of each row by the parameters that are taken apart and not copied.
 
         All rows share these: given a copy for each row, torch reads an embedding of an index that
         is out of range from the copy of another row, whose gradient it then moves.
         """
         from torch.func import grad, vmap
 
-        if not self._apart:
+        shared = self._apart - self._copied
+        if not shared:
             return {}
 
         def product(own: Any, row: Any, residual: Any) -> Any:
             return (self._one({**weights, **own}, row) * residual).sum()
 
-        own = {name: weights[name] for name in self._apart}
+        own = {name: weights[name] for name in shared}
         found: Any = vmap(grad(product), in_dims=(None, 0, 0))(own, batch, residual)
         return found
 
@@ -514,7 +592,21 @@ class LayerByLayer(RowByRow):
             tuple(outputs[i] for i in calls),
         )
 
-    def _tapped_one(self, weights: Any, taps: Any, row: torch.Tensor) -> Any:
+    def _scales(self, name: str) -> bool:
+        """Whether a parameter is of normalisation layers alone, and no table to read rows from.
+
+        Their gradients come with those by the outputs of layers, at no other pass of the rows.
+        """
+        from torch import nn
+
+        owners, kinds = dict(self._used.named_modules()), (nn.GroupNorm, nn.LayerNorm)
+        layers = [
+            owners[alias.rpartition(".")[0]] for alias, one in self._aliases.items() if one == name
+        ]
+        known = (any(type(one).forward is kind.forward for kind in kinds) for one in layers)
+        return self._starts[name].ndim == 1 and all(known)
+
+    def _tapped_one(self, weights: Any, copies: Any, taps: Any, row: torch.Tensor) -> Any:
         """Scores of one row, with `taps` added to what layers give, and what these are given."""
         inputs: list[torch.Tensor] = []
 
@@ -526,7 +618,7 @@ class LayerByLayer(RowByRow):
             return gave + taps[i]
 
         with self._hooked(tap):
-            return self._one(weights, row), tuple(inputs)
+            return self._one({**weights, **copies}, row), tuple(inputs)
 
     @contextmanager
     def _hooked(self, tap: Callable[..., Any]) -> Iterator[None]:

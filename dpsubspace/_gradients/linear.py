@@ -250,6 +250,9 @@ class LinearSource:
             self._longest,
         )
 
+    def scores_at(self, params: Array, rows: Array) -> Array:
+        return self.features.at(rows).scores(params)
+
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
         """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
         block, y = self.features.at(rows), self.y[rows]

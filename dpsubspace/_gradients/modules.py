@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 # What is kept of the rows of both sides of a product takes this many bytes, unless a row alone
 # takes more.
-_HELD_BYTES = 1 << 28
+_HELD_BYTES = 1 << 29
 
 
 class ModuleGradients:
     """Gradients of ``loss(y, module(X))`` by the trainable parameters, for inner products.
 
     Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
-    together as have activations of 256 MiB, with the same limits.
+    together as have activations of 512 MiB, with the same limits.
 
     Products are taken in float64, of factors in the dtype of the module.
 
@@ -130,20 +130,29 @@ class ModuleGradients:
         if len(theirs) < len(ours):  # fewer rows go through the module again
             return other.inner(self).T
         products = np.zeros((self.n_samples, other.n_samples))
+        kept: Any = None
+        last: slice | None = None
         for rows in ours:
             held = self._held(rows)
             for others in theirs:
-                products[rows, others] = to_numpy(held.inner(other._held(others)))
+                if others != last:
+                    kept = None  # before others are kept
+                    kept, last = other._held(others), others
+                products[rows, others] = to_numpy(held.inner(kept))
+            theirs = theirs[::-1]  # the last block is at hand
         return products
 
     def gram(self) -> np.ndarray:
         products, blocks = np.zeros((self.n_samples, self.n_samples)), self._blocks()
+        kept: Any = None
         for i, rows in enumerate(blocks):
-            held = self._held(rows)
+            held, kept = self._held(rows) if kept is None else kept, None
             own = to_numpy(held.inner(held))
             products[rows, rows] = (own + own.T) / 2
-            for others in blocks[i + 1 :]:
-                products[rows, others] = to_numpy(held.inner(self._held(others)))
+            for others in blocks[:i:-1]:  # the last one is the next of `rows`
+                kept = None
+                kept = self._held(others)
+                products[rows, others] = to_numpy(held.inner(kept))
                 products[others, rows] = products[rows, others].T
         return products
 
@@ -353,6 +362,19 @@ class ModuleSource:
     def relabelled(self, y: Array) -> ModuleSource:
         return changed(self, y=self._targets(y))
 
+    def scores_at(self, params: Array, rows: Array) -> torch.Tensor:
+        """Scores of any number of rows, each by itself and in chunks as where it has a gradient.
+
+        MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
+        """
+        with exact_arithmetic(self.device):
+            return guarded(lambda n: self._scores_at(params, rows), self.chunk)
+
+    def mean_loss(self, params: Array, rows: np.ndarray) -> tuple[float, np.ndarray]:
+        """Mean loss of some rows and its gradient: not bounded, for public rows."""
+        with exact_arithmetic(self.device):
+            return guarded(lambda n: self._mean_loss(params, rows), self.chunk)
+
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:
         shape = self._rows.shape
         return module_scores(self.loaded(params), X, shape, batch_size=self.chunk)
@@ -384,9 +406,7 @@ class ModuleSource:
         """Gradients of `rows`, and which of them count; zero for others."""
         import torch
 
-        if isinstance(rows, slice):
-            rows = np.arange(*rows.indices(len(self.X)))
-        weights = self._rows.named(params)
+        rows, weights = self._index(rows), self._rows.named(params)
         if 0 < len(rows) <= self.chunk:
             return self._at_chunk(weights, rows)
         gradients = self.y.new_empty((len(rows), self.n_params), dtype=self._rows.dtype)
@@ -394,6 +414,29 @@ class ModuleSource:
         for part in slices(len(rows), self.chunk):
             gradients[part], counted[part] = self._at_chunk(weights, rows[part])
         return gradients, counted
+
+    def _index(self, rows: Array) -> np.ndarray:
+        return np.arange(*rows.indices(len(self.X))) if isinstance(rows, slice) else rows
+
+    def _scores_at(self, params: Array, rows: Array) -> torch.Tensor:
+        import torch
+
+        index, weights, found = self._index(rows), self._rows.named(params), []
+        for some in (index[part] for part in slices(len(index), self.chunk) or [slice(0, 0)]):
+            batch = self._rows.batch(self.X[some], self.chunk)
+            found.append(self._rows.scores(weights, batch)[: len(some)])
+        return torch.cat(found)
+
+    def _mean_loss(self, params: Array, rows: np.ndarray) -> tuple[float, np.ndarray]:
+        weights, value, total = self._rows.named(params), 0.0, np.zeros(self.n_params)
+        for some in (rows[part] for part in slices(len(rows), self.chunk)):
+            batch = self._rows.batch(self.X[some], self.chunk)
+            scores, gradient = self._rows.summed(
+                weights, batch, lambda scores, some=some: self.residuals(scores, some)[0]
+            )
+            own = self.loss.value(self.y[some], scores[: len(some)].double())
+            value, total = value + float(own.sum()), total + to_numpy(gradient)
+        return value / len(rows), total / len(rows)
 
     def _at_chunk(
         self, weights: dict[str, torch.Tensor], rows: np.ndarray

@@ -88,6 +88,21 @@ class RowByRow:
 
         return vmap(self._one, in_dims=(None, 0))(weights, batch)
 
+    def summed(
+        self,
+        weights: dict[str, torch.Tensor],
+        batch: torch.Tensor,
+        residual: Callable[[torch.Tensor], torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores, and the sum of the gradients of the rows, of which none is formed."""
+        import torch
+        from torch.func import vjp
+
+        pulled: Any = vjp(lambda own: self.scores(own, batch), weights)
+        scores, pull = pulled
+        total = pull(residual(scores).to(self.dtype))[0]
+        return scores, torch.cat([total[name].reshape(-1) for name in self._places]).double()
+
     def gradients(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:

@@ -19,10 +19,11 @@ from scipy import optimize
 from scipy.linalg import solve_triangular
 
 from dpsubspace import _auto
-from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product
+from dpsubspace._array import EPS, Array, as_like, device, namespace, row_product, to_numpy
 from dpsubspace._gradients.clipping import DenseGradients, GradientSource, PerExampleGradients
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Loss
+from dpsubspace._gradients.modules import ModuleSource
 from dpsubspace._rows.chunks import over_chunks
 
 # Weights to start from --------------------------------------------------------------------------
@@ -92,24 +93,70 @@ LABELS, VALUES = _Labels(), _Values()
 # Weights to start from ------------------------------------------------------------------------
 
 
+class Fittable(Protocol):
+    """Public rows with targets, and a model of which the loss on them can be made small."""
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Targets as the loss takes them."""
+        ...
+
+    def fitted(self) -> np.ndarray:
+        """Weights of the model that is fitted to all rows."""
+        ...
+
+    def minimum(self, rows: np.ndarray) -> Any:
+        """What describes the model that is fitted to these rows."""
+        ...
+
+    def right(
+        self, found: Any, rows: np.ndarray, is_right: Callable[[Array, Array], Array]
+    ) -> float:
+        """Number of these rows about which that model is right."""
+        ...
+
+
+def held_out(
+    public: Fittable, is_right: Callable[[Array, Array], Array], n_folds: int = 5
+) -> float:
+    """Share of public rows about which a fit to others of them is right."""
+    rows, hits = np.arange(len(public.targets)), 0.0
+    for out in (rows % n_folds == i for i in range(n_folds)):
+        if 0 < out.sum() < len(out):
+            hits += public.right(public.minimum(rows[~out]), rows[out], is_right)
+    return hits / len(rows)
+
+
+# Most iterations of a fit to public rows. That of a module is no better after 200.
+_ITERATIONS, _MODULE_ITERATIONS = 200, 50
+
+
+def _least(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], size: int, iterations: int
+) -> np.ndarray:
+    options, start = {"maxiter": iterations}, np.zeros(size)
+    return optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x
+
+
 @dataclass(frozen=True)
 class Labelled:
+    """Labelled public rows and a linear model."""
+
     loss: Loss  # Loss of the scores
     dense: np.ndarray  # (m, width): features
     targets: np.ndarray  # (m,): targets as the loss takes them
     n_outputs: int  # Columns of scores
 
     def fitted(self) -> np.ndarray:
-        rows, directions = self._turned
-        return directions.T @ self._minimum(rows, self.targets)
+        return self._turned[1].T @ self.minimum(np.arange(len(self.targets)))
 
-    def held_out(self, is_right: Callable[[Array, Array], Array], n_folds: int = 5) -> float:
-        rows, fold, hits = self._turned[0], np.arange(len(self.dense)) % n_folds, 0.0
-        for out in (fold == i for i in range(n_folds)):
-            if 0 < out.sum() < len(out):
-                weights = self._minimum(rows[~out], self.targets[~out])
-                hits += float(np.sum(is_right(rows[out] @ weights, self.targets[out])))
-        return hits / len(rows)
+    def minimum(self, rows: np.ndarray) -> np.ndarray:
+        return self._minimum(self._turned[0][rows], self.targets[rows])
+
+    def right(
+        self, found: np.ndarray, rows: np.ndarray, is_right: Callable[[Array, Array], Array]
+    ) -> float:
+        return float(np.sum(is_right(self._turned[0][rows] @ found, self.targets[rows])))
 
     @cached_property
     def _turned(self) -> tuple[np.ndarray, np.ndarray]:
@@ -127,10 +174,35 @@ class Labelled:
             gradient = rows.T @ self.loss.residual(targets, scores) / len(rows) + alpha * weights
             return float(value), gradient.ravel()
 
-        options = {"maxiter": 200}
-        start = np.zeros(math.prod(shape))
-        found = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-        return found.x.reshape(shape)
+        return _least(objective, math.prod(shape), _ITERATIONS).reshape(shape)
+
+
+@dataclass(frozen=True)
+class LabelledModule:
+    """Labelled public rows and a torch module, of which the fit begins where it stands."""
+
+    source: ModuleSource  # Public rows and their targets
+
+    @property
+    def targets(self) -> np.ndarray:
+        return to_numpy(self.source.y)
+
+    def fitted(self) -> np.ndarray:
+        return self.minimum(np.arange(len(self.targets)))
+
+    def minimum(self, rows: np.ndarray) -> np.ndarray:
+        start, alpha = to_numpy(self.source.start()), 1 / (_auto.PUBLIC_FIT * len(rows))
+
+        def objective(moved: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.source.mean_loss(start + moved, rows)
+            return value + alpha / 2 * float(moved @ moved), gradient + alpha * moved
+
+        return start + _least(objective, len(start), _MODULE_ITERATIONS)
+
+    def right(
+        self, found: np.ndarray, rows: np.ndarray, is_right: Callable[[Array, Array], Array]
+    ) -> float:
+        return float(is_right(self.source.scores_at(found, rows), self.source.y[rows]).sum())
 
 
 def share_inside(source: LinearSource, most: float) -> Array:
@@ -158,11 +230,12 @@ def beside_each_other(*columns: Array) -> Array:
     return namespace(columns[0]).stack(columns, axis=1)
 
 
-def correct(source: LinearSource, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
-    xp = namespace(source.features.lengths)
+def correct(source: Any, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
+    """1 for each row about which scores at `weights` are right, and 0 for others, (n_rows,)."""
+    xp = namespace(source.y)
 
     def part(rows: Any) -> Array:
-        return right(source.features.at(rows).scores(weights), source.y[rows])
+        return right(source.scores_at(weights, rows), source.y[rows])
 
     with over_chunks(source) as each:
         return xp.astype(xp.concat(list(each(part))), xp.float64)

@@ -49,11 +49,11 @@ from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._estimators import guide
 from dpsubspace._estimators.bounds import OneMean
-from dpsubspace._estimators.guide import PublicGuide
+from dpsubspace._estimators.guide import PublicGuide, trusts
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import LABELS, Labelled, mean_gradient, share_inside
+from dpsubspace._public.anchors import LABELS, Labelled, held_out, mean_gradient, share_inside
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import NullRecords, RowMap, Shift
 from dpsubspace._solvers.descent import MirrorStep
@@ -401,15 +401,15 @@ def test_a_start_from_wrong_labels_is_found_out(Estimator):
 
 def test_the_more_noise_a_check_has_the_less_it_says_against_public_labels():
     X, y = apart(90)
-    guide, labelled = PublicGuide(LABELS), Labelled(LogLoss(), X, y, 3)
-    expected = labelled.held_out(LABELS.right(y))
+    labelled = Labelled(LogLoss(), X, y, 3)
+    expected = held_out(labelled, LABELS.right(y))
     middle = (expected + LABELS.chance(y)) / 2
-    assert expected > 0.9 and guide._trusts(labelled, middle + 1e-9, 0.0)
-    assert not guide._trusts(labelled, middle - 0.1, 0.01)
-    assert guide._trusts(labelled, middle - 0.1, 0.3)
-    assert not guide._trusts(Labelled(LogLoss(), X, np.roll(y, 1), 3), 0.0, 0.1)
+    assert expected > 0.9 and trusts(LABELS, labelled, middle + 1e-9, 0.0)
+    assert not trusts(LABELS, labelled, middle - 0.1, 0.01)
+    assert trusts(LABELS, labelled, middle - 0.1, 0.3)
+    assert not trusts(LABELS, Labelled(LogLoss(), X, np.roll(y, 1), 3), 0.0, 0.1)
     guessed = np.random.default_rng(0).permutation(y)
-    assert not guide._trusts(Labelled(LogLoss(), X, guessed, 3), 1.0, 10.0)
+    assert not trusts(LABELS, Labelled(LogLoss(), X, guessed, 3), 1.0, 10.0)
 
 
 @noisy
@@ -606,7 +606,7 @@ def test_the_public_gradient_is_the_mean_over_all_chunks(rng):
 @noisy
 def test_mirror_descent_ends_on_public_gradients(monkeypatch):
     """Where private labels are wrong, and those of public rows are believed: it unlearns them."""
-    monkeypatch.setattr(PublicGuide, "_trusts", lambda *given: True)
+    monkeypatch.setattr(guide, "trusts", lambda *given: True)
     (X, y), (rows, labels) = apart(300), apart(60)
     scores = {
         mirror: GEPClassifier(epsilon=1e3, init="zero", mirror=mirror, n_iter=50, random_state=0)

@@ -13,6 +13,7 @@ from helpers import (
     assert_within_bounds,
     blobs,
     groups_of,
+    multipliers,
     public_rows,
     releases,
     thinned,
@@ -27,7 +28,10 @@ from dpsubspace import (
     PublicDataWarning,
 )
 from dpsubspace._accounting.budget import Sizes
+from dpsubspace._estimators import torch_models
+from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._gradients.modules import ModuleSource
+from dpsubspace._public.anchors import LABELS, Labelled, LabelledModule, held_out
 from dpsubspace._solvers.descent import FlatStep
 
 torch = pytest.importorskip("torch")
@@ -301,3 +305,78 @@ def test_modules_that_keep_rows_are_refused_before_anything_is_spent(Estimator, 
         model.fit(X, y, X_public=P)
     assert not hasattr(model, "privacy_") and not hasattr(model, "module_")
     assert not zoo.holds(zoo.outside(), X)
+
+
+# Labels that mirror descent believes ----------------------------------------------------------
+
+
+def test_mirror_descent_does_not_mix_in_labels_that_are_found_out(monkeypatch):
+    """Private rows bear out the right labels, and neither wrong ones nor those of one class."""
+    believed, borne_out = [], torch_models.borne_out
+
+    def noted(*given):
+        believed.append(borne_out(*given))
+        return believed[-1]
+
+    monkeypatch.setattr(torch_models, "borne_out", noted)
+    X, y = blobs(n=400)
+    model = DPModuleClassifier(net(3), directions=EIGHT, mirror=True, **OPTIONS)
+    scores = []
+    for labels in (Q, (Q + 1) % 3, np.zeros_like(Q)):
+        scores.append(model.fit(X, y, X_public=P, y_public=labels).score(X, y))
+    # The fit is right about nearly all rows or hardly one. Limits are 100 rows or more away, and
+    # the noise of their number has a deviation of 3 at this epsilon.
+    assert believed == [True, False, False]
+    # Believed, the wrong labels leave hardly a row right: mirror descent ends on them.
+    monkeypatch.setattr(torch_models, "borne_out", lambda *given: True)
+    ruined = model.fit(X, y, X_public=P, y_public=(Q + 1) % 3).score(X, y)
+    assert min(scores) > 0.8 and ruined < 0.4
+
+
+@pytest.mark.parametrize("Estimator", MODULES)
+def test_the_check_of_mirror_descent_is_charged(Estimator):
+    X, y = blobs(n=200)
+    bounds = {} if Estimator is DPModuleClassifier else {"target_bounds": (-1, 3)}
+    events = {}
+    for mirror in (False, True):
+        options = OPTIONS | bounds | {"mirror": mirror, "n_iter": 3}
+        model = Estimator(net(1 if bounds else 3), directions=EIGHT, **options)
+        model.fit(X, y, X_public=P, y_public=Q)
+        assert model.privacy_.epsilon <= OPTIONS["epsilon"]
+        events[mirror] = multipliers(model.privacy_.event)
+        known = {"n_public": len(P), "labelled": True}
+        expected = model.privacy_event(200, 5, 1 if bounds else 3, **known)
+        assert multipliers(expected) == events[mirror]
+    assert len(events[True]) == len(events[False]) + 1
+    # A twentieth of mu^2, which is the sum of 1 / z^2.
+    check, *steps = [1 / z**2 for z in events[True]]
+    assert check / (check + sum(steps)) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_a_linear_module_is_fitted_to_public_rows_as_a_linear_model_is(chunk):
+    """Two ways to the same minimum, and to the same rows that are held out."""
+    X, y = blobs(n=60)
+    module = nn.Linear(5, 3, bias=False).double()
+    nn.init.zeros_(module.weight)
+    source = ModuleSource(module, LogLoss(), X, y, microbatch_size=chunk)
+    module, linear = LabelledModule(source), Labelled(LogLoss(), X, y, 3)
+    weights = source.scores_at(module.fitted(), slice(None)).numpy()
+    # Both end near the minimum, by L-BFGS in other coordinates.
+    np.testing.assert_allclose(weights, X @ linear.fitted(), atol=0.3)
+    right = LABELS.right(y)
+    assert held_out(module, right) == pytest.approx(held_out(linear, right), abs=0.06)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+def test_the_mean_loss_of_public_rows_has_the_gradient_of_all_rows(chunk, rng):
+    X, y = blobs(n=60)
+    source = ModuleSource(net(3).double(), LogLoss(), X, y, microbatch_size=chunk)
+    rows, at = np.arange(0, 60, 2), source.start() + 0.1
+    value, gradient = source.mean_loss(at, rows)
+    formed = source.at(at, rows).dense().numpy()
+    np.testing.assert_allclose(gradient, formed.mean(axis=0), atol=1e-12)
+    scores = source.scores_at(at, slice(None)).numpy()
+    assert value == pytest.approx(float(np.mean(LogLoss().value(y, scores)[rows])))
+    # At another place of a chunk a row may round otherwise.
+    np.testing.assert_allclose(scores[rows], source.scores_at(at, rows).numpy(), atol=1e-12)

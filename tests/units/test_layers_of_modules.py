@@ -733,3 +733,31 @@ def test_the_probe_takes_images():
         probe_network((784,), 10, 0)
     with pytest.raises(ValueError, match="n_classes"):
         probe_network((1, 28, 28), 1, 0)
+
+
+WINDOWS = {
+    "3 x 3": (lambda nn: nn.Conv2d(8, 9, 3, padding=1), (4, 4), True),
+    "dilated": (lambda nn: nn.Conv2d(8, 9, (3, 2), padding=(2, 1), dilation=(2, 1)), (5, 4), True),
+    "same": (lambda nn: nn.Conv2d(8, 9, 3, padding="same"), (3, 3), True),
+    "line": (lambda nn: nn.Conv1d(8, 9, 3, padding=1), (6,), True),
+    "strides": (lambda nn: nn.Conv1d(8, 9, 3, stride=2), (9,), False),
+    "circular": (lambda nn: nn.Conv1d(8, 9, 3, padding=1, padding_mode="circular"), (6,), False),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_products_of_windows_are_sums_of_products_of_pixels(name):
+    """Where they are fewer, they are used; either way they are those of gradients."""
+    make, sizes, used = WINDOWS[name]
+    layer = make(nn).double()
+    sides = []
+    for n in (5, 3):
+        images = torch.randn(n, 1, 8, *sizes, dtype=torch.float64)
+        outputs = torch.randn_like(layer(images[:, 0]))[:, None]
+        sides.append(Outer((layer,), (images,), (outputs,)))
+    one, other = sides
+    windows = one._windows()
+    assert (windows is not None) == used
+    expected = one.dense().flatten(1) @ other.dense().flatten(1).T
+    found = one._inner_by_windows(other, windows) if used else one.inner(other)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
