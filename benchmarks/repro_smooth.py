@@ -75,7 +75,7 @@ RULES = {"nearest": nearest, "shrunk": shrunk, BLUR: blur}
 
 
 def smoothed(rule):
-    """In the place of `principal_directions`: directions by a rule, energies of rows as they are."""
+    """In the place of `principal_directions`: other directions, with the energies of the rows."""
 
     def directions(rows, features):
         plain = principal_directions(rows, features)
