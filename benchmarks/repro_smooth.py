@@ -31,7 +31,7 @@ from dpsubspace import GEPClassifier
 from dpsubspace._estimators import guide
 from dpsubspace._public.subspace import Directions, principal_directions
 
-SETS = ["mnist", "kmnist8k", "fashion", "scattering", "code_hashed", "adult", "kegg", "simulation"]
+SETS = ["adult", "kegg", "simulation", "code_hashed", "mnist", "kmnist8k", "fashion", "scattering"]
 IMAGES = ("mnist", "kmnist8k", "fashion")
 NEAREST = 5
 AS_THEY_ARE, BLUR = "as they are", "blur"
