@@ -17,8 +17,12 @@ the first six of them; the last two (HELD_OUT) were kept out of that. Fits take 
 the same seeds, and gives the paired differences in points (of accuracy, or of R^2) with their
 standard errors: what a change of the defaults costs.
 
+``--alone`` races nothing either, and has the column of the defaults alone, by the same seeds as
+where there is a race: what a later version changed in a report.
+
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_defaults.py
-       [--sets digits wine ... | --many] [--seeds 5] [--jobs 2] [--against CHECKOUT] [--out FILE]
+       [--sets digits wine ... | --many] [--seeds 5] [--jobs 2] [--against CHECKOUT | --alone]
+       [--out FILE]
 """
 
 import itertools
@@ -134,6 +138,16 @@ def default_scores(name, epsilon, model, seeds):
     return {"scores": scores, "n_iter": int(fitted.n_iter_)}
 
 
+def alone(name, epsilon, model, seeds):
+    warnings.simplefilter("ignore", PrivacyWarning)
+    X, y, X_test, y_test = rows_of(name)
+    base, scores = estimator_for(name, epsilon, model), []
+    for seed in range(seeds, 2 * seeds):
+        scores.append(base.set_params(random_state=seed).fit(X, y).score(X_test, y_test))
+    key = {"data": name, "model": type(base).__name__, "epsilon": epsilon}
+    return key | {"shape": list(X.shape)} | spread("default", scores)
+
+
 def scores_of(checkout, *cell):
     """The same with the package of a checkout, in a process of its own."""
     code = "import json, sys, repro_defaults as r; c = json.loads(sys.argv[1]);"
@@ -173,7 +187,9 @@ def rows(args):
     tasks = [(name, epsilon, args.model, len(args.seeds)) for name, epsilon in cells]
     with joblib.parallel_config("loky", n_jobs=args.jobs, inner_max_num_threads=1):
         parallel = joblib.Parallel(return_as="generator", batch_size=1)
-        if args.against:
+        if args.alone:
+            yield from parallel(joblib.delayed(alone)(*task) for task in tasks)
+        elif args.against:
             against = Path(args.against).resolve()
             yield from parallel(joblib.delayed(paired)(against, *task) for task in tasks)
         else:
@@ -181,13 +197,13 @@ def rows(args):
 
 
 OPTIONS = {"sets": [], "many": False, "epsilons": list(EPSILONS), "model": "DPSGDFClassifier"}
-OPTIONS |= {"seeds": 10, "jobs": 1, "against": str}
+OPTIONS |= {"seeds": 10, "jobs": 1, "against": str, "alone": False}
 
 if __name__ == "__main__":
     args = run(__doc__, rows, OPTIONS)
     if args.against:
         differences = [row["difference"] for row in args.results]
         print(f"points won: mean {np.mean(differences):.3f}, most lost {-min(differences):.2f}")
-    else:
+    elif not args.alone:
         behind = [row["behind"] for row in args.results]
         print(f"points behind the grid: mean {np.mean(behind):.2f}, most {max(behind):.2f}")

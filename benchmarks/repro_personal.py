@@ -710,6 +710,7 @@ def with_own_rows(split, own, epsilon, seed):
 
 ODDS = 3.0  # standard deviation of a person's log-odds
 ENOUGH = 250  # persons on whom regressions of one's own are tried: others are like them
+FEW = 20  # persons on whom their penalty is chosen
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)  # C of these
 LOGISTIC = "PersonalizedLogisticRegression"
 
@@ -717,7 +718,7 @@ LOGISTIC = "PersonalizedLogisticRegression"
 def labels(args):
     """Log loss and accuracy of labels of which log-odds are in the span of few directions."""
     for n_persons in args.persons:
-        of_all = [labelled(seed, n_persons) for seed in args.seeds]
+        of_all = [labelled(seed, n_persons, tuple(args.gammas)) for seed in args.seeds]
         for method in of_all[0]:
             row = {"persons": n_persons, "epsilon": None, "gamma": None, "method": method}
             yield row | of_losses([found[method] for found in of_all])
@@ -752,12 +753,12 @@ def loss_of(probabilities, labels):
 
 
 @cache
-def labelled(seed, n_persons):
+def labelled(seed, n_persons, gammas):
     """Losses of what has no privacy: the truth, a constant, and regressions of one's own."""
     model, y, fresh_y, odds = drawn_labels(seed, n_persons)
     found = {"true log-odds": loss_of(1 / (1 + np.exp(-odds)), fresh_y)}
     found["constant"] = loss_of(np.full(len(fresh_y), y.mean()), fresh_y)
-    spans = {"alone": np.eye(WIDTH)} | {f"in span {gamma}": model.at(gamma) for gamma in SPANS}
+    spans = {"alone": np.eye(WIDTH)} | {f"in span {gamma}": model.at(gamma) for gamma in gammas}
     for name, span in spans.items():
         given = (model.users.X @ span, y, model.users.index)
         asked = (model.fresh.X @ span, model.fresh.index)
@@ -766,14 +767,11 @@ def labelled(seed, n_persons):
     return found
 
 
-SPANS = (0.0, 0.4, 1.0)
-
-
 def own_logistic(X, y, people, X_test, people_test):
     """Probabilities by logistic regression of one's own, of the C that is best on left out rows."""
     known = np.unique(people_test)
     errors = [
-        np.mean([left_out(X[people == j], y[people == j], C) for j in known[:50]])
+        np.mean([left_out(X[people == j], y[people == j], C) for j in known[:FEW]])
         for C in STRENGTHS
     ]
     C, found = STRENGTHS[int(np.argmin(errors))], np.empty(len(X_test))
