@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
+from scipy.stats import norm
 
 from dpsubspace._accounting.budget import Part
 from dpsubspace._array import EPS, Total, slices, to_numpy
@@ -32,25 +33,27 @@ from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
 # benchmarks/repro_coefficients.py. No script varies them.
 PARTS = {
     "linear": {
-        "moment": Part(0.25),
-        "first score": Part(0.10),
-        "residuals": Part(0.03),
-        "second score": Part(0.22),
+        "moment": Part(0.22),
+        "first score": Part(0.08),
+        "residuals": Part(0.05),
+        "second score": Part(0.25),
         "last score": Part(0.40),
     },
     "logistic": {
         "moment": Part(0.12),
-        "first score": Part(0.10),
+        "first score": Part(0.08),
+        "residuals": Part(0.03),
         "second score": Part(0.22),
         "curvature": Part(0.16),
-        "last score": Part(0.40),
+        "last score": Part(0.39),
     },
 }
 
-# Shares of the last release that the second moment and the square of residuals have.
-_OF_MOMENT, _OF_SQUARES = 0.12, 0.05
+# Shares of the scores after the first that the mass of what is cut has, and those of the last that
+# the second moment and the square of residuals have.
+_OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.35, 0.12, 0.05
 
-# Cells of the sizes of residuals, in halves of the range of the target.
+# Cells of the sizes of residuals, in halves of the range of the target, for rows of full length.
 _EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
 
 # Rows whose products are added up at once.
@@ -62,8 +65,13 @@ _TOGETHER = 4096
 _CURVED = 0.03
 
 
-# Times that bias by what is cut from residuals counts for more than noise does.
-_BIASED = 2.0
+# What is cut from a residual counts as no more than what is left of this, in halves of the range of
+# the target (residuals of a logistic regression are below 1), and never as no more than the least.
+_WHOLE, _LEAST_WHOLE = 1.0, 0.25
+
+# Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
+# large as the mass, and whose noise is as large as that of the mass, then cover as they say.
+_DOUBT = 0.5
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,17 @@ class Design:
     def residuals(self, weights: np.ndarray) -> np.ndarray:
         scores = self.rows @ weights
         return self.targets - (scores if self.family == "linear" else expit(scores))
+
+    def cut(self, residuals: np.ndarray, most: float) -> np.ndarray:
+        """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
+
+        Hence `most` is the size at which residuals of the longest rows there may be are cut, and
+        those of shorter rows, which need less noise, are cut further out.
+        """
+        # Less than exact arithmetic allows, by more than rounding makes of a length.
+        room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
+        limits = room / np.maximum(np.linalg.norm(self.rows, axis=1), 1.0)
+        return np.clip(residuals, -limits, limits)
 
     def curvature(self, weights: np.ndarray) -> np.ndarray:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
@@ -134,11 +153,29 @@ def moment_sum(rows: np.ndarray, norm_bound: float, records: Records) -> Bounded
     return gram_sum(total.value, norm_bound, slack)
 
 
-def square_sum(residuals: np.ndarray, most: float, records: Records) -> BoundedSum:
-    """Sum of the squares of residuals of at most `most`: a record brings one in [0, most^2]."""
-    total, slack = record_sums((residuals**2)[:, None], records)
+def square_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum of the squares of residuals, each at most twice `most`: a record brings one of them."""
+    most = 2 * most
+    total, slack = record_sums((np.clip(residuals, -most, most) ** 2)[:, None], design.records)
     bound = most**2 * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def mass_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum of what :meth:`Design.cut` takes from the sizes of residuals.
+
+    Proof of the bound: a row brings what is cut, which is put into [0, largest_cut(most)], and
+    several rows of a record bring their weighted mean.
+    """
+    lost = np.abs(residuals) - np.abs(design.cut(residuals, most))
+    bound = largest_cut(most)
+    total, slack = record_sums(np.clip(lost, 0.0, bound)[:, None], design.records)
+    bound = bound * (1 + slack)
+    return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def largest_cut(most: float) -> float:
+    return max(_WHOLE - most, _LEAST_WHOLE)
 
 
 def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
@@ -165,13 +202,14 @@ def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
 
 
 def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
-    """How many residuals have a size in each cell, those of several rows by their parts.
+    """How many residuals are cut at each size but no smaller one, those of several rows by parts.
 
     Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of 2^-24, of which sums are exact.
     """
-    cell = np.searchsorted(_EDGES[:-1], np.abs(residuals), side="left")
+    sizes = np.abs(residuals) * np.linalg.norm(design.rows, axis=1) / math.sqrt(design.size)
+    cell = np.searchsorted(_EDGES[:-1], sizes, side="left")
     counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))
     return BoundedSum(counts.astype(np.float64), 1.0, math.sqrt(2))
 
@@ -203,30 +241,30 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     factor = 1.0 if linear else 0.25
     known = _Slope(moment * factor, (deviation * factor) ** 2 / 2)
 
-    def score(name: str, weights: np.ndarray, most: float) -> tuple[np.ndarray, float]:
-        residuals = np.clip(design.residuals(weights), -most, most)
-        total = score_sum_of(design, residuals, most)
-        noise = releases.noise_of(name, total) / n
-        return to_numpy(releases.gaussian(name, total)) / n, noise**2
-
-    largest = 1.0 if linear else 0.5
-    first, variance = score("first score", np.zeros(p), largest)
-    weights = known.solved(first, variance + largest**2 / (30 * n))[0]
-    most, bias = cut_of_residuals(design, weights, releases) if linear else (1.0, 0.0)
-    second, second_variance = score("second score", weights, most)
+    length = math.sqrt(min(max(float(np.trace(moment)), 1.0), d))
+    # Where the first score is cut matters for where the next is taken, and for no interval.
+    most = length / root if linear else 0.5 * length / root
+    total = score_sum_of(design, design.cut(design.residuals(np.zeros(p)), most), most)
+    variance = (releases.noise_of("first score", total) / n) ** 2
+    first = to_numpy(releases.gaussian("first score", total)) / n
+    weights = known.solved(first, variance + most**2 / (30 * n))[0]
+    most = cut_of_residuals(design, weights, length / root, releases)
+    second = _score_and_mass("second score", design, weights, most, releases)
     sampling = most**2 / (60 * n)
-    last_weights = weights + known.solved(second, second_variance + sampling)[0]
+    last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
     if not linear:
         total = curvature_sum(design, last_weights)
         moment, deviation = noisy_moment(total, n, releases, "curvature")
         known = _Slope(moment, deviation**2 / 2)
-    last = _last_release(design, last_weights, most, releases)
+    last = _score_and_mass("last score", design, last_weights, most, releases)
     # Both scores tell of the weights that fit best: about the average of where they were taken,
     # by the inverses of their variances.
-    share = last.variance / (last.variance + second_variance)
-    variance = share * second_variance
+    share = last.variance / (last.variance + second.variance)
+    variance = share * second.variance
     about = share * weights + (1 - share) * last_weights
-    value = share * second + (1 - share) * last.score
+    value = share * second.score + (1 - share) * last.score
+    doubt = _DOUBT * math.hypot(share * second.mass_noise, (1 - share) * last.mass_noise)
+    bias = max(0.0, share * second.mass + (1 - share) * last.mass + doubt)
     length = known.solved(value, variance + sampling)[1]
     curved = 0.0
     if not linear:
@@ -248,59 +286,79 @@ def released_equations(design: Design, releases: Releases) -> Equations:
 
 
 @dataclass(frozen=True)
-class _Last:
+class _Score:
     score: np.ndarray
     variance: float
+    mass: float  # Mean of what is cut from residuals, by which the score may be biased
+    mass_noise: float
+    # Of the last score alone
     moment: np.ndarray
     moment_noise: float
     square: float
 
 
-def _last_release(design: Design, weights: np.ndarray, most: float, releases: Releases) -> _Last:
-    """Score, second moment of scores, and mean square of residuals, which a bound is put on."""
-    linear, n = design.family == "linear", design.n
-    residuals = np.clip(design.residuals(weights), -most, most)
-    score = score_sum_of(design, residuals, most)
-    totals = [score, moment_of_scores(design, residuals, most)]
-    shares = [1 - _OF_MOMENT - _OF_SQUARES * linear, _OF_MOMENT]
-    if linear:
-        totals.append(square_sum(residuals, most, design.records))
+def _score_and_mass(
+    name: str, design: Design, weights: np.ndarray, most: float, releases: Releases
+) -> _Score:
+    """A score with the mass of what is cut, and the last one with second moments.
+
+    The mean square of residuals is given as a bound on it.
+    """
+    last, n = name == "last score", design.n
+    squared = last and design.family == "linear"
+    whole = design.residuals(weights)
+    residuals = design.cut(whole, most)
+    totals = [score_sum_of(design, residuals, most), mass_sum(design, whole, most)]
+    shares = [1 - _OF_MASS - _OF_MOMENT * last - _OF_SQUARES * squared, _OF_MASS]
+    if last:
+        totals.append(moment_of_scores(design, residuals, most))
+        shares.append(_OF_MOMENT)
+    if squared:
+        totals.append(square_sum(design, residuals, most))
         shares.append(_OF_SQUARES)
-    found = releases.jointly("last score", totals, shares)
+    found = [to_numpy(part) / n for part in releases.jointly(name, totals, shares)]
     noises = [
-        releases.noise_of("last score", total, share) / n
+        releases.noise_of(name, total, share) / n
         for total, share in zip(totals, shares, strict=True)
     ]
-    # Variance that is taken to be too small makes intervals too narrow.
-    square = max(0.0, float(found[2][0]) / n) + noises[2] if linear else 1.0
-    return _Last(
-        to_numpy(found[0]) / n, noises[0] ** 2, symmetric(to_numpy(found[1])) / n, noises[1], square
+    return _Score(
+        score=found[0],
+        variance=noises[0] ** 2,
+        mass=float(found[1][0]),
+        mass_noise=noises[1],
+        moment=symmetric(found[2]) if last else np.empty((0, 0)),
+        moment_noise=noises[2] if last else 0.0,
+        # Variance that is taken to be too small makes intervals too narrow.
+        square=max(0.0, float(found[3][0])) + noises[3] if squared else 1.0,
     )
 
 
 def cut_of_residuals(
-    design: Design, weights: np.ndarray, releases: Releases
-) -> tuple[float, float]:
-    """Release the size at which residuals are cut: noise and bias are least there, about.
+    design: Design, weights: np.ndarray, length: float, releases: Releases
+) -> float:
+    """Release the size at which residuals are cut: noise and what is cut are least there, about.
 
-    The noise of a score grows with that size. What is cut from residuals beyond biases the score
-    by no more than it adds up to. What noise in the counts may hide is added, so that few rows or
-    a small epsilon cut little.
+    The noise of a score grows with that size. Of what is cut, counts tell that are more than their
+    noise, and beyond them normal residuals are taken. Wherever residuals are cut, intervals count
+    what is (:func:`mass_sum`): this is about their length alone. The `length` is that of rows about,
+    in units of the longest there may be.
     """
     total = size_counts(design, design.residuals(weights))
     counts = to_numpy(releases.gaussian("residuals", total))
-    highs = _EDGES
-    middles = (np.append(0.0, highs[:-1]) + highs) / 2
-    beyond = np.maximum(middles[None, :] - highs[:, None], 0.0)
-    # With a deviation of its noise: the least of noisy biases is one that noise made too small.
-    noisy = releases.noise_of("residuals", total) * np.linalg.norm(beyond, axis=1)
-    bias = np.maximum(beyond @ counts + noisy, 0.0)
-    part = releases.budget.parts["last score"].share + releases.budget.parts["second score"].share
+    noise = releases.noise_of("residuals", total)
+    seen = np.where(counts > 2 * noise, counts, 0.0)
+    middles = (np.append(0.0, _EDGES[:-1]) + _EDGES) / 2
+    beyond = np.maximum(middles[None, :] - _EDGES[:, None], 0.0) @ seen / length
+    # Normal ones with as many in the cells where most are.
+    within = np.cumsum(seen) / max(seen.sum(), 1.0)
+    at = int(np.searchsorted(within, 0.8))
+    spread = _EDGES[min(at, len(_EDGES) - 1)] / norm.ppf(0.5 + within[min(at, len(_EDGES) - 1)] / 2)
+    place = _EDGES / spread
+    normal = 2 * design.n * spread * (norm.pdf(place) - place * norm.sf(place)) / length
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
-    noise = releases.noise_of("last score", unit)
-    noise *= math.sqrt(releases.budget.parts["last score"].share / part)
-    best = int(np.argmin((noise * highs) ** 2 + (_BIASED * bias) ** 2))
-    return float(highs[best]), float(bias[best]) / design.n
+    of_score = releases.noise_of("last score", unit, 1 - _OF_MASS) * _EDGES
+    best = int(np.argmin(of_score**2 + np.maximum(beyond, normal) ** 2))
+    return float(_EDGES[best])
 
 
 # Postprocessing ---------------------------------------------------------------------------------
