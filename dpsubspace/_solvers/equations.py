@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
@@ -33,25 +34,25 @@ from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
 # benchmarks/repro_coefficients.py. No script varies them.
 PARTS = {
     "linear": {
-        "moment": Part(0.22),
-        "first score": Part(0.08),
-        "residuals": Part(0.05),
-        "second score": Part(0.25),
-        "last score": Part(0.40),
+        "moment": Part(0.45),
+        "first score": Part(0.06),
+        "residuals": Part(0.04),
+        "second score": Part(0.15),
+        "last score": Part(0.30),
     },
     "logistic": {
-        "moment": Part(0.12),
-        "first score": Part(0.08),
+        "moment": Part(0.14),
+        "first score": Part(0.06),
         "residuals": Part(0.03),
-        "second score": Part(0.22),
-        "curvature": Part(0.16),
-        "last score": Part(0.39),
+        "second score": Part(0.13),
+        "curvature": Part(0.38),
+        "last score": Part(0.26),
     },
 }
 
 # Shares of the scores after the first that the mass of what is cut has, and those of the last that
 # the second moment and the square of residuals have.
-_OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.35, 0.12, 0.05
+_OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.30, 0.12, 0.05
 
 # Cells of the sizes of residuals, in halves of the range of the target, for rows of full length.
 _EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
@@ -68,6 +69,9 @@ _CURVED = 0.03
 # What is cut from a residual counts as no more than what is left of this, in halves of the range of
 # the target (residuals of a logistic regression are below 1), and never as no more than the least.
 _WHOLE, _LEAST_WHOLE = 1.0, 0.25
+
+# Share of residuals that tell how far normal ones would reach.
+_BODY = 0.8
 
 # Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
 # large as the mass, and whose noise is as large as that of the mass, then cover as they say.
@@ -90,6 +94,11 @@ class Design:
     def n(self) -> int:
         return self.records.n
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
+        return np.linalg.norm(self.rows, axis=1)
+
     def residuals(self, weights: np.ndarray) -> np.ndarray:
         scores = self.rows @ weights
         return self.targets - (scores if self.family == "linear" else expit(scores))
@@ -102,7 +111,7 @@ class Design:
         """
         # Less than exact arithmetic allows, by more than rounding makes of a length.
         room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
-        limits = room / np.maximum(np.linalg.norm(self.rows, axis=1), 1.0)
+        limits = room / np.maximum(self.lengths, 1.0)
         return np.clip(residuals, -limits, limits)
 
     def curvature(self, weights: np.ndarray) -> np.ndarray:
@@ -208,7 +217,7 @@ def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of 2^-24, of which sums are exact.
     """
-    sizes = np.abs(residuals) * np.linalg.norm(design.rows, axis=1) / math.sqrt(design.size)
+    sizes = np.abs(residuals) * design.lengths / math.sqrt(design.size)
     cell = np.searchsorted(_EDGES[:-1], sizes, side="left")
     counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))
     return BoundedSum(counts.astype(np.float64), 1.0, math.sqrt(2))
@@ -351,8 +360,8 @@ def cut_of_residuals(
     beyond = np.maximum(middles[None, :] - _EDGES[:, None], 0.0) @ seen / length
     # Normal ones with as many in the cells where most are.
     within = np.cumsum(seen) / max(seen.sum(), 1.0)
-    at = int(np.searchsorted(within, 0.8))
-    spread = _EDGES[min(at, len(_EDGES) - 1)] / norm.ppf(0.5 + within[min(at, len(_EDGES) - 1)] / 2)
+    at = min(int(np.searchsorted(within, _BODY)), len(_EDGES) - 1)
+    spread = _EDGES[at] / norm.ppf(0.5 + np.clip(within[at], 0.5, 0.99) / 2)
     place = _EDGES / spread
     normal = 2 * design.n * spread * (norm.pdf(place) - place * norm.sf(place)) / length
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)

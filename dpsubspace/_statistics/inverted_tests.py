@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -106,6 +107,17 @@ def interval_along(equations: Equations, direction: np.ndarray, level: float) ->
     return Interval(*(length * x for x in found))
 
 
+def accepted_along(equations: Equations, direction: np.ndarray, value: float) -> float:
+    """Least z of the test that accepts a value of ``direction @ b``.
+
+    For noisy equations, in which the interval has the values that are accepted about the estimate.
+    """
+    turned = equations.along(direction)
+    at = value / float(np.linalg.norm(direction)) - float(turned.about[0])
+    statistic, misfit = _started(turned)[0].statistics(np.array([at]))
+    return math.inf if misfit[0] > _most_misfit(len(turned.score)) else math.sqrt(statistic[0])
+
+
 def _exact(own: Equations, z: float) -> Interval:
     """That of the sandwich covariance, where nothing is noisy."""
     inverse = np.linalg.pinv(own.slope, rcond=1e-11, hermitian=True)
@@ -116,8 +128,8 @@ def _exact(own: Equations, z: float) -> Interval:
     return Interval(value, value - z * deviation, value + z * deviation)
 
 
-def _inverted(own: Equations, z: float) -> Interval:
-    """Values of the first weight about the estimate that a test at the level of z accepts."""
+def _started(own: Equations) -> tuple[_Test, float, float, float]:
+    """The test, an estimate of the first weight, about its deviation, and how strong it is."""
     p, h = len(own.score), own.slope
     values, vectors = np.linalg.eigh(h)
     positive = (vectors * np.maximum(values, math.sqrt(own.slope_noise))) @ vectors.T
@@ -130,16 +142,20 @@ def _inverted(own: Equations, z: float) -> Interval:
     way = way / np.linalg.norm(way)
     more = (_heterogeneity(own, way, positive) - 1) * sampling
     move = float(way @ h[:, 0])
-    estimate = float(way @ own.score) / move
     unit = math.sqrt(max(float(way @ (whole + more) @ way), 1e-300)) / abs(move)
-    test = _Test(own, base + more)
+    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
+    return _Test(own, base + more), float(way @ own.score) / move, unit, strength
+
+
+def _inverted(own: Equations, z: float) -> Interval:
+    """Values of the first weight about the estimate that a test at the level of z accepts."""
+    test, estimate, unit, strength = _started(own)
     places = estimate + unit * np.concatenate([-_PLACES[::-1], [0.0], _PLACES])
     accepted = test.accepts(places, z)
     if not accepted.any():
         return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
     # What is accepted may have several parts. Far from a coefficient that is identified, the test
     # has no power; where it is not, any part may be the right one.
-    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
     first = last = _nearest(accepted, len(_PLACES))
     if strength < _WEAK:
         first, last = (int(place) for place in np.flatnonzero(accepted)[[0, -1]])
@@ -172,6 +188,11 @@ def _heterogeneity(own: Equations, way: np.ndarray, positive: np.ndarray) -> flo
     return max(_LEAST, 1 + share * (ratio - 1) + math.sqrt(share * noise))
 
 
+@cache
+def _most_misfit(p: int) -> float:
+    return float(chi2.ppf(1 - _MISFIT, p))
+
+
 @dataclass(frozen=True)
 class _Test:
     """Test of values of the first weight, the others being whatever fits best beside it."""
@@ -181,9 +202,9 @@ class _Test:
 
     def accepts(self, values: np.ndarray, z: float) -> np.ndarray:
         """Whether each value is not rejected: (k,)."""
-        statistic, misfit = self._statistics(values)
+        statistic, misfit = self.statistics(values)
         # What is not a number is not known to be wrong.
-        beyond = (statistic > z**2) | (misfit > chi2.ppf(1 - _MISFIT, len(self.base)))
+        beyond = (statistic > z**2) | (misfit > _most_misfit(len(self.base)))
         return ~beyond
 
     def end(self, inside: float, outside: float, z: float) -> float:
@@ -194,7 +215,7 @@ class _Test:
             inside, outside = places[first], places[first + 1]
         return outside
 
-    def _statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Statistics of one degree of freedom, and of as many as there are equations.
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
