@@ -38,7 +38,7 @@ from _run import run
 from scipy.special import expit
 from scipy.stats import norm
 
-from dpsubspace import Range, Schema, private_coefficients
+from dpsubspace import Categories, Range, Schema, private_coefficients
 from dpsubspace._statistics.inverted_tests import accepted_along
 from dpsubspace.exceptions import PrivacyWarning
 
@@ -100,7 +100,9 @@ def least_z(found, exact, truth):
     if exact is found:
         with np.errstate(invalid="ignore"):
             deviation = (found.high - found.low) / 2 / norm.ppf(0.5 + found.level / 2)
-            return np.nan_to_num(np.abs(found.estimate - truth) / deviation)
+            return np.where(
+                np.isinf(deviation), 0 * truth, np.abs(found.estimate - truth) / deviation
+            )
     equations, terms = found.released
     return np.array(
         [
@@ -123,13 +125,15 @@ class Cell:
             inside = (found.low <= truth) & (truth <= found.high)
             with np.errstate(invalid="ignore"):
                 self.length.append(((found.high - found.low) / (exact.high - exact.low))[1:])
-            self.open.append(np.isinf(found.low[1:]))
-            self.agree.append((inside == (z <= norm.ppf(0.5 + found.level / 2)))[1:])
+            there = ~np.isnan(truth[1:])
+            self.open.append(np.isinf(found.low[1:])[there])
+            self.agree.append((inside == (z <= norm.ppf(0.5 + found.level / 2)))[1:][there])
 
     def row(self):
         found = {}
         for level in LEVELS:
-            inside = np.array(self.z) <= norm.ppf(0.5 + level / 2)
+            z = np.array(self.z)
+            inside = z[:, ~np.isnan(z).any(axis=0)] <= norm.ppf(0.5 + level / 2)
             found |= {f"cover {level:g}": inside.mean(), f"worst {level:g}": inside.mean(0).min()}
             error = inside.mean(axis=1).std() / math.sqrt(len(inside))
             found[f"z {level:g}"] = (inside.mean() - level + 0.02) / max(error, 1e-3)
@@ -203,6 +207,35 @@ def attack(args):
     yield from populations(args, attacking_frame, ("odd", "sparse"))
 
 
+def unseen_frame(_, family, n, rng):
+    """Skewed, discrete and dependent columns, an interaction, residuals of Laplace, few far off."""
+    age, count = rng.beta(2, 4, size=n) * 2 - 1, np.minimum(rng.poisson(1.5, size=n), 8)
+    site = rng.choice(4, size=n, p=[0.45, 0.3, 0.19, 0.06])
+    dose = np.clip(0.5 * age + rng.laplace(size=n) * 0.25 - 0.2 * (site == 2), -1, 1)
+    treated = rng.random(n) < expit(2 * age)
+    signal = 0.25 * age - 0.3 * dose + 0.05 * count + 0.15 * treated + 0.3 * treated * dose
+    signal += np.array([0, 0.1, -0.1, 0.25])[site] - 0.1
+    columns = {
+        "age": age,
+        "count": count,
+        "dose": dose,
+        "treated": treated,
+        "site": site.astype(str),
+    }
+    schema = {"age": (-1, 1), "count": (0, 8), "dose": (-1, 1), "treated": [False, True]}
+    schema["site"] = [str(i) for i in range(4)]
+    if family == "linear":
+        y = signal + rng.laplace(size=n) * (0.08 + 0.1 * treated)
+        y += (rng.random(n) < 0.01) * rng.choice([-0.8, 1.2], size=n)
+        return columns | {"y": np.clip(y, -1, 1)}, schema | {"y": (-1, 1)}
+    happened = rng.random(n) < expit(4 * signal - 1)
+    return columns | {"y": np.where(happened, "yes", "no")}, schema | {"y": ["no", "yes"]}
+
+
+def unseen(args):
+    yield from populations(args, unseen_frame, ("unseen",))
+
+
 def adult_frame():
     """Adult with fewer values of two columns, from all of its rows."""
     numbers, places = _data.needed("adult", ("num_names", "cat_names"))
@@ -263,7 +296,7 @@ def tables(args):
         for name in args.table:
             table = _raw_tables.load(name, "values" if family == "linear" else "classes")
             frame = table.X.assign(y=table.y)
-            schema = table.schema | {"y": table.target or [0, 1]}
+            schema = table.schema | {"y": table.target or Categories([0, 1])}
             yield from of_table(frame, schema, family, name, args, n_rows)
 
 
@@ -278,4 +311,5 @@ if __name__ == "__main__":
         "intervals": 20,
     }
     sections = {"simulated": simulated, "adult": real, "tables": tables, "attack": attack}
+    sections["unseen"] = unseen
     run(__doc__, sections, options, ignored=(PrivacyWarning,))

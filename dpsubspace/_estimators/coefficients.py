@@ -531,16 +531,18 @@ class _Coding:
 
     def design(self, table: Table, records: Records) -> Design:
         """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
-        columns = [np.ones(len(table))]
+        columns, numbers = [np.ones(len(table))], [False]
         for name, kind in self._features():
             if name in self.schema.numbers:
                 values = values_of(table, self.schema, name)
                 columns.append(np.nan_to_num(in_unit(values, kind)))
                 columns += [np.isnan(values)] if kind.missing else []
+                numbers.append(True)
             else:
                 codes = values_of(table, self.schema, name)
                 columns += [codes == kind.values.index(value) for value in self._others(name)]
                 columns += [codes == MISSING] if kind.missing else []
+            numbers += [False] * (len(columns) - len(numbers))
         kind: Any = self.schema[self.target]
         targets = values_of(table, self.schema, self.target)
         if self.family == "linear":
@@ -551,7 +553,7 @@ class _Coding:
         rows = np.empty((len(table), len(columns)))
         for i, column in enumerate(columns):
             rows[:, i] = column
-        return Design(rows, targets, len(self.schema), self.family, records)
+        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
 
     def _features(self) -> list[tuple[str, Any]]:
         return [(name, kind) for name, kind in self.schema.items() if name != self.target]

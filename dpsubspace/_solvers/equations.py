@@ -65,10 +65,15 @@ _TOGETHER = 4096
 # signs.
 _CURVED = 0.03
 
-
 # What is cut from a residual counts as no more than what is left of this, in halves of the range of
 # the target (residuals of a logistic regression are below 1), and never as no more than the least.
 _WHOLE, _LEAST_WHOLE = 1.0, 0.25
+
+# Least deviation that a weight is taken to have about its estimate before scores are released, that
+# of the score of a weight and its column, and the least deviation of a column in it.
+_SCALES = {"linear": 1.0, "logistic": 2.0}
+_REACH = {"linear": 0.4, "logistic": 0.8}
+_SEEN = 0.05
 
 # Share of residuals that tell how far normal ones would reach.
 _BODY = 0.8
@@ -89,6 +94,7 @@ class Design:
     size: int
     family: str  # "linear" or "logistic"
     records: Records
+    numbers: np.ndarray  # (p,): which columns are numbers, the others being 0 or 1. Public.
 
     @property
     def n(self) -> int:
@@ -248,7 +254,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     total = moment_sum(design.rows, root, design.records)
     moment, deviation = noisy_moment(total, n, releases, "moment")
     factor = 1.0 if linear else 0.25
-    known = _Slope(moment * factor, (deviation * factor) ** 2 / 2)
+    known, moment_deviation = _Slope(moment * factor, (deviation * factor) ** 2 / 2), deviation
 
     length = math.sqrt(min(max(float(np.trace(moment)), 1.0), d))
     # Where the first score is cut matters for where the next is taken, and for no interval.
@@ -263,8 +269,8 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
     if not linear:
         total = curvature_sum(design, last_weights)
-        moment, deviation = noisy_moment(total, n, releases, "curvature")
-        known = _Slope(moment, deviation**2 / 2)
+        curvature, deviation = noisy_moment(total, n, releases, "curvature")
+        known = _Slope(curvature, deviation**2 / 2)
     last = _score_and_mass("last score", design, last_weights, most, releases)
     # Both scores tell of the weights that fit best: about the average of where they were taken,
     # by the inverses of their variances.
@@ -275,10 +281,12 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     doubt = _DOUBT * math.hypot(share * second.mass_noise, (1 - share) * last.mass_noise)
     bias = max(0.0, share * second.mass + (1 - share) * last.mass + doubt)
     length = known.solved(value, variance + sampling)[1]
+    spread = spread_of_weights(moment, moment_deviation, design)
+    moved = known.squared_moves(value, variance + sampling, moment, spread)
     curved = 0.0
     if not linear:
-        spread = 4 * max(0.0, float(np.diag(known.matrix).mean()))
-        curved = (_CURVED * length * spread) ** 2
+        diagonal = 4 * max(0.0, float(np.diag(known.matrix).mean()))
+        curved = (_CURVED * length * diagonal) ** 2
     return Equations(
         about=about,
         score=value,
@@ -290,7 +298,8 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         moment=last.moment,
         moment_noise=last.moment_noise,
         n=n,
-        scale=1.0 if linear else 2.0,
+        spread=spread,
+        moved=0.0 if linear else moved,
     )
 
 
@@ -373,6 +382,24 @@ def cut_of_residuals(
 # Postprocessing ---------------------------------------------------------------------------------
 
 
+def spread_of_weights(moment: np.ndarray, deviation: float, design: Design) -> np.ndarray:
+    """Covariance that weights are taken to have where nothing else tells of them.
+
+    A number that varies by s has a weight of about the deviation of targets over s, at most, unless
+    others take back most of what it adds. It counts as if it varied by less than what was released
+    says, by a deviation of its noise. An indicator's weight is a difference of means, which the
+    range of the target bounds. The constant is that of rows in the middle of all.
+    """
+    means = moment[0].copy()
+    means[0] = 0.0
+    least = np.maximum(np.diag(moment) - means**2 - deviation, _SEEN**2)
+    reach = np.where(design.numbers, _REACH[design.family] / np.sqrt(least), 0.0)
+    scales = np.maximum(_SCALES[design.family], reach)
+    shift = np.eye(len(scales))
+    shift[0] -= means
+    return (shift * scales**2) @ shift.T
+
+
 @dataclass(frozen=True)
 class _Slope:
     """A released mean of ``m' z z^T``, and half of the variance of the noise of its diagonal."""
@@ -400,6 +427,21 @@ class _Slope:
         moves = prior * values / total * seen
         square = (moves**2 + prior * noise / total).sum(axis=1)
         return vectors @ (chances @ moves), float(chances @ square)
+
+    def squared_moves(
+        self, score: np.ndarray, variance: float, moment: np.ndarray, spread: np.ndarray
+    ) -> float:
+        """About the mean of ``(z d)^2`` over rows z, for the move d to where the score is 0.
+
+        Moves have a normal prior with the covariance `spread`, so that those that the score tells
+        nothing of count as well.
+        """
+        within = self.matrix @ spread @ self.matrix + (variance + self.noise) * np.eye(len(score))
+        gain = spread @ self.matrix @ np.linalg.inv(within)
+        move, left = gain @ score, spread - gain @ self.matrix @ spread
+        values, vectors = np.linalg.eigh(moment)
+        moment = (vectors * np.maximum(values, math.sqrt(self.noise))) @ vectors.T
+        return max(0.0, float(move @ moment @ move + np.trace(moment @ left)))
 
 
 # Without privacy --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ along the direction in which b moves it, and the interval has what the test does
 (Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has
 in common with the noise of the test (Kleibergen, 2002), without which that would be biased.
 
-Beside one weight all others are unknown. How far they are from a has a normal prior of a public
+Beside one weight all others are unknown. How far they are from a has a normal prior of a wide
 scale, without which one column that nothing is known of would leave all others unknown too. A scale
 that was estimated from how far weights had moved gave intervals that were up to seven times as
 short, and that covered as little as 63 % where columns go together.
@@ -43,6 +43,10 @@ _MISFIT = 0.001
 _APART, _LEAST = 0.5, 0.3
 
 
+# Mean square by which log-odds of rows are not known from which on nothing is said: scores of a
+# logistic regression are about linear only nearby.
+_LOST = 0.75
+
 # Square of a slope over the variance of its noise below which a coefficient is not identified.
 _WEAK = 10.0
 
@@ -62,13 +66,22 @@ class Equations:
     moment_noise: float = 0.0  # Standard deviation of the noise of the diagonal of the moment
     length: float = 0.0  # About the square of the length of ``b - about``
     residual: float = 1.0  # Times H, what the moment is if the model is right
-    # Standard deviation that other weights are taken to have about `about`, before anything is
+    # (p, p): covariance that other weights are taken to have about `about`, before scores are
     # released: far more than they have, so that it only counts where they are not identified.
-    scale: float = 1.0
+    spread: np.ndarray | None = None
+    # About the mean of ``(z (b - about))^2`` over rows z, as far as is known.
+    moved: float = 0.0
 
     @property
     def exact(self) -> bool:
         return self.score_noise == 0
+
+    @property
+    def of_others(self) -> np.ndarray:
+        """Covariance that all weights but the first are taken to have."""
+        if self.spread is None:
+            raise RuntimeError("equations that are exact need none.")
+        return self.spread[1:, 1:]
 
     def along(self, direction: np.ndarray) -> Equations:
         """The same in a basis of which the first vector is that of `direction` (p,).
@@ -89,7 +102,8 @@ class Equations:
             self.moment_noise,
             self.length,
             self.residual,
-            self.scale,
+            None if self.spread is None else basis.T @ self.spread @ basis,
+            self.moved,
         )
 
 
@@ -103,6 +117,8 @@ def interval_along(equations: Equations, direction: np.ndarray, level: float) ->
     """Estimate of ``direction @ b`` and an interval that covers it with the chance `level`."""
     length = float(np.linalg.norm(direction))
     turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
+    if turned.moved > _LOST:
+        return Interval(length * float(turned.about[0]), -math.inf, math.inf)
     found = _exact(turned, z) if equations.exact else _inverted(turned, z)
     return Interval(*(length * x for x in found))
 
@@ -113,6 +129,8 @@ def accepted_along(equations: Equations, direction: np.ndarray, value: float) ->
     For noisy equations, in which the interval has the values that are accepted about the estimate.
     """
     turned = equations.along(direction)
+    if turned.moved > _LOST:
+        return 0.0
     at = value / float(np.linalg.norm(direction)) - float(turned.about[0])
     statistic, misfit = _started(turned)[0].statistics(np.array([at]))
     return math.inf if misfit[0] > _most_misfit(len(turned.score)) else math.sqrt(statistic[0])
@@ -136,7 +154,7 @@ def _started(own: Equations) -> tuple[_Test, float, float, float]:
     sampling = own.residual * positive / own.n
     base = sampling + own.score_noise * np.eye(p)
     # Where nothing is tested yet: the direction in which the first weight alone moves the score.
-    others = h[:, 1:] @ h[:, 1:].T * own.scale**2
+    others = h[:, 1:] @ own.of_others @ h[:, 1:].T
     whole = base + own.slope_noise * own.length * np.eye(p) + others
     way = np.linalg.solve(whole, h[:, 0])
     way = way / np.linalg.norm(way)
@@ -220,12 +238,12 @@ class _Test:
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
         ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
-        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the
+        independent of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by rounds, and the
         statistic is the square of ``D_1^T u``, freed of what the others may move, over its
         variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
-        g, h, prior = own.score, own.slope, np.eye(p - 1) / own.scale**2
+        g, h, prior = own.score, own.slope, np.linalg.inv(own.of_others)
         d, guess = np.zeros((k, p)), np.broadcast_to(h, (k, p, p))
         d[:, 0] = values
         inverse, u = np.empty((0, 0, 0)), np.empty((0, 0))
@@ -248,8 +266,8 @@ class _Test:
         shared = np.einsum("kij,ki->kj", others, first)
         part = np.linalg.solve(within, shared[:, :, None])[:, :, 0]
         of_others = np.einsum("kij,kj->ki", np.swapaxes(others, 1, 2) @ inverse, m)
-        of_others -= d[:, 1:] / own.scale**2
+        of_others -= d[:, 1:] @ prior
         along = (first * m).sum(axis=1) - (part * of_others).sum(axis=1)
         variance = (guess[:, :, 0] * first).sum(axis=1) - (part * shared).sum(axis=1)
-        misfit = (m * u).sum(axis=1) + (d[:, 1:] ** 2).sum(axis=1) / own.scale**2
+        misfit = (m * u).sum(axis=1) + (d[:, 1:] @ prior * d[:, 1:]).sum(axis=1)
         return along**2 / np.maximum(variance, 1e-300), misfit
