@@ -15,9 +15,9 @@ level minus 2 points by more than chance explains: 1 % over all rows of a sectio
 over seeds.
 
 "tables" draws rows of other real tables of _raw_tables.py in the same way, and "attack" is of
-populations that were made to break intervals: "odd" has 0.3 % of rows at the end of one column, with
-targets at the end that the others do not point to; "sparse" has columns that are mostly at the end
-of their ranges. "unseen" is a population that was written after the code was done.
+populations that were made to break intervals: "odd" has 0.3 % of rows at the end of one column,
+with targets at the end that the others do not point to; "sparse" has columns that are mostly at the
+end of their ranges. "unseen" is a population that was written after the code was done.
 
 Whether an interval covers is asked of the test that it is made of, since intervals themselves take
 most of the time: these are made of the first ``--intervals`` samples, of which `agree` is the share
@@ -119,6 +119,7 @@ class Cell:
         self.z, self.length, self.open, self.agree = [], [], [], []
 
     def add(self, found, exact, truth, whole):
+        """Count one sample, of which intervals are there if it is `whole`."""
         z = least_z(found, exact, truth)
         self.z.append(z[1:])
         if whole:
@@ -130,6 +131,7 @@ class Cell:
             self.agree.append((inside == (z <= norm.ppf(0.5 + found.level / 2)))[1:][there])
 
     def row(self):
+        """Return what was found, with z as the statistics of coverage."""
         found = {}
         for level in LEVELS:
             z = np.array(self.z)

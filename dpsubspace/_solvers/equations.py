@@ -90,7 +90,9 @@ class Design:
     rows: np.ndarray  # (n_rows, p): entries from -1 to 1. Private.
     # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
     targets: np.ndarray
-    # Public bound on the squared norm of a row: 1 for the constant, and 1 for each column.
+    # Public bound on the squared norm of a row, of which no entry is above 1: 1 for the constant,
+    # and 1 for each column (a category has one indicator that is 1, or none; a number that is
+    # missing is 0 beside its indicator).
     size: int
     family: str  # "linear" or "logistic"
     records: Records
@@ -139,13 +141,11 @@ class Design:
 
 
 def score_sum_of(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
-    """Sum of ``z e`` over records, for residuals e of at most `most`.
+    """Sum of ``z e`` over records, for residuals e that :meth:`Design.cut` has cut at `most`.
 
-    Proof of the bound: no entry of z is above 1 in size, and the squares of all add up to at most
-    `design.size` (a category has one indicator that is 1, or none; a number that is missing is 0
-    beside its indicator). So ``|z e| <= most sqrt(size)``, and rounding makes no product larger
-    than `most` times 1 in any entry. Several rows of a record have the bound of one, by the lemma
-    of :mod:`dpsubspace._rows.records`.
+    Proof of the bound: ``|e| |z|`` is at most ``most sqrt(size)`` after the cut, which leaves more
+    room than rounding of lengths takes. Several rows of a record have the bound of one, by the
+    lemma of :mod:`dpsubspace._rows.records`.
     """
     total, slack = record_sums(design.rows * residuals[:, None], design.records)
     return vector_sum(total, most * math.sqrt(design.size), slack)
@@ -238,11 +238,12 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
     those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
     residual is a function of its record alone. The first is at weights of 0, where it is at most 1
-    (a half for "logistic"). In a linear regression, counts of residuals by their size then tell
-    where to cut them (:func:`size_counts`). Residuals of a logistic regression are at most 1 by
-    themselves. With the last score come, as one Gaussian mechanism (:meth:`Releases.jointly`), the
-    second moment of the ``z e`` of records (:func:`moment_of_scores`), and for "linear" the sum of
-    squares of residuals (:func:`square_sum`). The curvature is the second moment of rows times the
+    (a half for "logistic"), and cut for shorter rows as :meth:`Design.cut` says. Counts of residuals
+    by their size then tell where to cut those of the others (:func:`size_counts`). With each of
+    these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
+    (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
+    (:func:`moment_of_scores`), and for "linear" the sum of squares of residuals
+    (:func:`square_sum`). The curvature is the second moment of rows times the
     root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
     postprocessing.
     """
@@ -358,8 +359,8 @@ def cut_of_residuals(
 
     The noise of a score grows with that size. Of what is cut, counts tell that are more than their
     noise, and beyond them normal residuals are taken. Wherever residuals are cut, intervals count
-    what is (:func:`mass_sum`): this is about their length alone. The `length` is that of rows about,
-    in units of the longest there may be.
+    what is (:func:`mass_sum`): this is about their length alone. The `length` is about that of
+    rows, in units of the longest there may be.
     """
     total = size_counts(design, design.residuals(weights))
     counts = to_numpy(releases.gaussian("residuals", total))

@@ -238,9 +238,9 @@ class _Test:
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
         ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
-        independent of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by rounds, and the
-        statistic is the square of ``D_1^T u``, freed of what the others may move, over its
-        variance.
+        independent of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by
+        rounds, and the statistic is the square of ``D_1^T u``, freed of what the others may move,
+        over its variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
         g, h, prior = own.score, own.slope, np.linalg.inv(own.of_others)
