@@ -238,7 +238,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
     those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
     residual is a function of its record alone. The first is at weights of 0, where it is at most 1
-    (a half for "logistic"), and cut for shorter rows as :meth:`Design.cut` says. Counts of residuals
+    (a half for "logistic"), and all are cut as :meth:`Design.cut` says. Counts of residuals
     by their size then tell where to cut those of the others (:func:`size_counts`). With each of
     these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
     (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
