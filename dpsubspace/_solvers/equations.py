@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
+from scipy.stats import norm
 
 from dpsubspace._accounting.budget import Part
 from dpsubspace._array import EPS, Total, slices, to_numpy
@@ -32,25 +34,27 @@ from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
 # benchmarks/repro_coefficients.py. No script varies them.
 PARTS = {
     "linear": {
-        "moment": Part(0.25),
-        "first score": Part(0.10),
-        "residuals": Part(0.03),
-        "second score": Part(0.22),
-        "last score": Part(0.40),
+        "moment": Part(0.45),
+        "first score": Part(0.06),
+        "residuals": Part(0.04),
+        "second score": Part(0.15),
+        "last score": Part(0.30),
     },
     "logistic": {
-        "moment": Part(0.12),
-        "first score": Part(0.10),
-        "second score": Part(0.22),
-        "curvature": Part(0.16),
-        "last score": Part(0.40),
+        "moment": Part(0.14),
+        "first score": Part(0.06),
+        "residuals": Part(0.03),
+        "second score": Part(0.13),
+        "curvature": Part(0.38),
+        "last score": Part(0.26),
     },
 }
 
-# Shares of the last release that the second moment and the square of residuals have.
-_OF_MOMENT, _OF_SQUARES = 0.12, 0.05
+# Shares of the scores after the first that the mass of what is cut has, and those of the last that
+# the second moment and the square of residuals have.
+_OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.30, 0.12, 0.05
 
-# Cells of the sizes of residuals, in halves of the range of the target.
+# Cells of the sizes of residuals, in halves of the range of the target, for rows of full length.
 _EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
 
 # Rows whose products are added up at once.
@@ -61,9 +65,22 @@ _TOGETHER = 4096
 # signs.
 _CURVED = 0.03
 
+# What is cut from a residual counts as no more than what is left of this, in halves of the range of
+# the target (residuals of a logistic regression are below 1), and never as no more than the least.
+_WHOLE, _LEAST_WHOLE = 1.0, 0.25
 
-# Times that bias by what is cut from residuals counts for more than noise does.
-_BIASED = 2.0
+# Least deviation that a weight is taken to have about its estimate before scores are released, that
+# of the score of a weight and its column, and the least deviation of a column in it.
+_SCALES = {"linear": 1.0, "logistic": 2.0}
+_REACH = {"linear": 0.4, "logistic": 0.8}
+_SEEN = 0.05
+
+# Share of residuals that tell how far normal ones would reach.
+_BODY = 0.8
+
+# Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
+# large as the mass, and whose noise is as large as that of the mass, then cover as they say.
+_DOUBT = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,18 +90,37 @@ class Design:
     rows: np.ndarray  # (n_rows, p): entries from -1 to 1. Private.
     # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
     targets: np.ndarray
-    # Public bound on the squared norm of a row: 1 for the constant, and 1 for each column.
+    # Public bound on the squared norm of a row, of which no entry is above 1: 1 for the constant,
+    # and 1 for each column (a category has one indicator that is 1, or none; a number that is
+    # missing is 0 beside its indicator).
     size: int
     family: str  # "linear" or "logistic"
     records: Records
+    numbers: np.ndarray  # (p,): which columns are numbers, the others being 0 or 1. Public.
 
     @property
     def n(self) -> int:
         return self.records.n
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
+        return np.linalg.norm(self.rows, axis=1)
+
     def residuals(self, weights: np.ndarray) -> np.ndarray:
         scores = self.rows @ weights
         return self.targets - (scores if self.family == "linear" else expit(scores))
+
+    def cut(self, residuals: np.ndarray, most: float) -> np.ndarray:
+        """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
+
+        Hence `most` is the size at which residuals of the longest rows there may be are cut, and
+        those of shorter rows, which need less noise, are cut further out.
+        """
+        # Less than exact arithmetic allows, by more than rounding makes of a length.
+        room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
+        limits = room / np.maximum(self.lengths, 1.0)
+        return np.clip(residuals, -limits, limits)
 
     def curvature(self, weights: np.ndarray) -> np.ndarray:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
@@ -105,13 +141,11 @@ class Design:
 
 
 def score_sum_of(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
-    """Sum of ``z e`` over records, for residuals e of at most `most`.
+    """Sum of ``z e`` over records, for residuals e that :meth:`Design.cut` has cut at `most`.
 
-    Proof of the bound: no entry of z is above 1 in size, and the squares of all add up to at most
-    `design.size` (a category has one indicator that is 1, or none; a number that is missing is 0
-    beside its indicator). So ``|z e| <= most sqrt(size)``, and rounding makes no product larger
-    than `most` times 1 in any entry. Several rows of a record have the bound of one, by the lemma
-    of :mod:`dpsubspace._rows.records`.
+    Proof of the bound: ``|e| |z|`` is at most ``most sqrt(size)`` after the cut, which leaves more
+    room than rounding of lengths takes. Several rows of a record have the bound of one, by the
+    lemma of :mod:`dpsubspace._rows.records`.
     """
     total, slack = record_sums(design.rows * residuals[:, None], design.records)
     return vector_sum(total, most * math.sqrt(design.size), slack)
@@ -134,11 +168,29 @@ def moment_sum(rows: np.ndarray, norm_bound: float, records: Records) -> Bounded
     return gram_sum(total.value, norm_bound, slack)
 
 
-def square_sum(residuals: np.ndarray, most: float, records: Records) -> BoundedSum:
-    """Sum of the squares of residuals of at most `most`: a record brings one in [0, most^2]."""
-    total, slack = record_sums((residuals**2)[:, None], records)
+def square_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum of the squares of residuals, each at most twice `most`: a record brings one of them."""
+    most = 2 * most
+    total, slack = record_sums((np.clip(residuals, -most, most) ** 2)[:, None], design.records)
     bound = most**2 * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def mass_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+    """Sum of what :meth:`Design.cut` takes from the sizes of residuals.
+
+    Proof of the bound: a row brings what is cut, which is put into [0, largest_cut(most)], and
+    several rows of a record bring their weighted mean.
+    """
+    lost = np.abs(residuals) - np.abs(design.cut(residuals, most))
+    bound = largest_cut(most)
+    total, slack = record_sums(np.clip(lost, 0.0, bound)[:, None], design.records)
+    bound = bound * (1 + slack)
+    return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def largest_cut(most: float) -> float:
+    return max(_WHOLE - most, _LEAST_WHOLE)
 
 
 def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
@@ -165,13 +217,14 @@ def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
 
 
 def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
-    """How many residuals have a size in each cell, those of several rows by their parts.
+    """How many residuals are cut at each size but no smaller one, those of several rows by parts.
 
     Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of a public step, of which sums are exact.
     """
-    cell = np.searchsorted(_EDGES[:-1], np.abs(residuals), side="left")
+    sizes = np.abs(residuals) * design.lengths / math.sqrt(design.size)
+    cell = np.searchsorted(_EDGES[:-1], sizes, side="left")
     counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))
     return BoundedSum(counts.astype(np.float64), 1.0, math.sqrt(2))
 
@@ -185,11 +238,12 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
     those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
     residual is a function of its record alone. The first is at weights of 0, where it is at most 1
-    (a half for "logistic"). In a linear regression, counts of residuals by their size then tell
-    where to cut them (:func:`size_counts`). Residuals of a logistic regression are at most 1 by
-    themselves. With the last score come, as one Gaussian mechanism (:meth:`Releases.jointly`), the
-    second moment of the ``z e`` of records (:func:`moment_of_scores`), and for "linear" the sum of
-    squares of residuals (:func:`square_sum`). The curvature is the second moment of rows times the
+    (a half for "logistic"), and all are cut as :meth:`Design.cut` says. Counts of residuals
+    by their size then tell where to cut those of the others (:func:`size_counts`). With each of
+    these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
+    (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
+    (:func:`moment_of_scores`), and for "linear" the sum of squares of residuals
+    (:func:`square_sum`). The curvature is the second moment of rows times the
     root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
     postprocessing.
     """
@@ -201,37 +255,39 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     total = moment_sum(design.rows, root, design.records)
     moment, deviation = noisy_moment(total, n, releases, "moment")
     factor = 1.0 if linear else 0.25
-    known = _Slope(moment * factor, (deviation * factor) ** 2 / 2)
+    known, moment_deviation = _Slope(moment * factor, (deviation * factor) ** 2 / 2), deviation
 
-    def score(name: str, weights: np.ndarray, most: float) -> tuple[np.ndarray, float]:
-        residuals = np.clip(design.residuals(weights), -most, most)
-        total = score_sum_of(design, residuals, most)
-        noise = releases.noise_of(name, total) / n
-        return to_numpy(releases.gaussian(name, total)) / n, noise**2
-
-    largest = 1.0 if linear else 0.5
-    first, variance = score("first score", np.zeros(p), largest)
-    weights = known.solved(first, variance + largest**2 / (30 * n))[0]
-    most, bias = cut_of_residuals(design, weights, releases) if linear else (1.0, 0.0)
-    second, second_variance = score("second score", weights, most)
+    length = math.sqrt(min(max(float(np.trace(moment)), 1.0), d))
+    # Where the first score is cut matters for where the next is taken, and for no interval.
+    most = length / root if linear else 0.5 * length / root
+    total = score_sum_of(design, design.cut(design.residuals(np.zeros(p)), most), most)
+    variance = (releases.noise_of("first score", total) / n) ** 2
+    first = to_numpy(releases.gaussian("first score", total)) / n
+    weights = known.solved(first, variance + most**2 / (30 * n))[0]
+    most = cut_of_residuals(design, weights, length / root, releases)
+    second = _score_and_mass("second score", design, weights, most, releases)
     sampling = most**2 / (60 * n)
-    last_weights = weights + known.solved(second, second_variance + sampling)[0]
+    last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
     if not linear:
         total = curvature_sum(design, last_weights)
-        moment, deviation = noisy_moment(total, n, releases, "curvature")
-        known = _Slope(moment, deviation**2 / 2)
-    last = _last_release(design, last_weights, most, releases)
+        curvature, deviation = noisy_moment(total, n, releases, "curvature")
+        known = _Slope(curvature, deviation**2 / 2)
+    last = _score_and_mass("last score", design, last_weights, most, releases)
     # Both scores tell of the weights that fit best: about the average of where they were taken,
     # by the inverses of their variances.
-    share = last.variance / (last.variance + second_variance)
-    variance = share * second_variance
+    share = last.variance / (last.variance + second.variance)
+    variance = share * second.variance
     about = share * weights + (1 - share) * last_weights
-    value = share * second + (1 - share) * last.score
+    value = share * second.score + (1 - share) * last.score
+    doubt = _DOUBT * math.hypot(share * second.mass_noise, (1 - share) * last.mass_noise)
+    bias = max(0.0, share * second.mass + (1 - share) * last.mass + doubt)
     length = known.solved(value, variance + sampling)[1]
+    spread = spread_of_weights(moment, moment_deviation, design)
+    moved = known.squared_moves(value, variance + sampling, moment, spread)
     curved = 0.0
     if not linear:
-        spread = 4 * max(0.0, float(np.diag(known.matrix).mean()))
-        curved = (_CURVED * length * spread) ** 2
+        diagonal = 4 * max(0.0, float(np.diag(known.matrix).mean()))
+        curved = (_CURVED * length * diagonal) ** 2
     return Equations(
         about=about,
         score=value,
@@ -243,67 +299,106 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         moment=last.moment,
         moment_noise=last.moment_noise,
         n=n,
-        scale=1.0 if linear else 2.0,
+        spread=spread,
+        moved=0.0 if linear else moved,
     )
 
 
 @dataclass(frozen=True)
-class _Last:
+class _Score:
     score: np.ndarray
     variance: float
+    mass: float  # Mean of what is cut from residuals, by which the score may be biased
+    mass_noise: float
+    # Of the last score alone
     moment: np.ndarray
     moment_noise: float
     square: float
 
 
-def _last_release(design: Design, weights: np.ndarray, most: float, releases: Releases) -> _Last:
-    """Score, second moment of scores, and mean square of residuals, which a bound is put on."""
-    linear, n = design.family == "linear", design.n
-    residuals = np.clip(design.residuals(weights), -most, most)
-    score = score_sum_of(design, residuals, most)
-    totals = [score, moment_of_scores(design, residuals, most)]
-    shares = [1 - _OF_MOMENT - _OF_SQUARES * linear, _OF_MOMENT]
-    if linear:
-        totals.append(square_sum(residuals, most, design.records))
+def _score_and_mass(
+    name: str, design: Design, weights: np.ndarray, most: float, releases: Releases
+) -> _Score:
+    """A score with the mass of what is cut, and the last one with second moments.
+
+    The mean square of residuals is given as a bound on it.
+    """
+    last, n = name == "last score", design.n
+    squared = last and design.family == "linear"
+    whole = design.residuals(weights)
+    residuals = design.cut(whole, most)
+    totals = [score_sum_of(design, residuals, most), mass_sum(design, whole, most)]
+    shares = [1 - _OF_MASS - _OF_MOMENT * last - _OF_SQUARES * squared, _OF_MASS]
+    if last:
+        totals.append(moment_of_scores(design, residuals, most))
+        shares.append(_OF_MOMENT)
+    if squared:
+        totals.append(square_sum(design, residuals, most))
         shares.append(_OF_SQUARES)
-    found = releases.jointly("last score", totals, shares)
+    found = [to_numpy(part) / n for part in releases.jointly(name, totals, shares)]
     noises = [
-        releases.noise_of("last score", total, share) / n
+        releases.noise_of(name, total, share) / n
         for total, share in zip(totals, shares, strict=True)
     ]
-    # Variance that is taken to be too small makes intervals too narrow.
-    square = max(0.0, float(found[2][0]) / n) + noises[2] if linear else 1.0
-    return _Last(
-        to_numpy(found[0]) / n, noises[0] ** 2, symmetric(to_numpy(found[1])) / n, noises[1], square
+    return _Score(
+        score=found[0],
+        variance=noises[0] ** 2,
+        mass=float(found[1][0]),
+        mass_noise=noises[1],
+        moment=symmetric(found[2]) if last else np.empty((0, 0)),
+        moment_noise=noises[2] if last else 0.0,
+        # Variance that is taken to be too small makes intervals too narrow.
+        square=max(0.0, float(found[3][0])) + noises[3] if squared else 1.0,
     )
 
 
 def cut_of_residuals(
-    design: Design, weights: np.ndarray, releases: Releases
-) -> tuple[float, float]:
-    """Release the size at which residuals are cut: noise and bias are least there, about.
+    design: Design, weights: np.ndarray, length: float, releases: Releases
+) -> float:
+    """Release the size at which residuals are cut: noise and what is cut are least there, about.
 
-    The noise of a score grows with that size. What is cut from residuals beyond biases the score
-    by no more than it adds up to. What noise in the counts may hide is added, so that few rows or
-    a small epsilon cut little.
+    The noise of a score grows with that size. Of what is cut, counts tell that are more than their
+    noise, and beyond them normal residuals are taken. Wherever residuals are cut, intervals count
+    what is (:func:`mass_sum`): this is about their length alone. The `length` is about that of
+    rows, in units of the longest there may be.
     """
     total = size_counts(design, design.residuals(weights))
     counts = to_numpy(releases.gaussian("residuals", total))
-    highs = _EDGES
-    middles = (np.append(0.0, highs[:-1]) + highs) / 2
-    beyond = np.maximum(middles[None, :] - highs[:, None], 0.0)
-    # With a deviation of its noise: the least of noisy biases is one that noise made too small.
-    noisy = releases.noise_of("residuals", total) * np.linalg.norm(beyond, axis=1)
-    bias = np.maximum(beyond @ counts + noisy, 0.0)
-    part = releases.budget.parts["last score"].share + releases.budget.parts["second score"].share
+    noise = releases.noise_of("residuals", total)
+    seen = np.where(counts > 2 * noise, counts, 0.0)
+    middles = (np.append(0.0, _EDGES[:-1]) + _EDGES) / 2
+    beyond = np.maximum(middles[None, :] - _EDGES[:, None], 0.0) @ seen / length
+    # Normal ones with as many in the cells where most are.
+    within = np.cumsum(seen) / max(seen.sum(), 1.0)
+    at = min(int(np.searchsorted(within, _BODY)), len(_EDGES) - 1)
+    spread = _EDGES[at] / norm.ppf(0.5 + np.clip(within[at], 0.5, 0.99) / 2)
+    place = _EDGES / spread
+    normal = 2 * design.n * spread * (norm.pdf(place) - place * norm.sf(place)) / length
     unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
-    noise = releases.noise_of("last score", unit)
-    noise *= math.sqrt(releases.budget.parts["last score"].share / part)
-    best = int(np.argmin((noise * highs) ** 2 + (_BIASED * bias) ** 2))
-    return float(highs[best]), float(bias[best]) / design.n
+    of_score = releases.noise_of("last score", unit, 1 - _OF_MASS) * _EDGES
+    best = int(np.argmin(of_score**2 + np.maximum(beyond, normal) ** 2))
+    return float(_EDGES[best])
 
 
 # Postprocessing ---------------------------------------------------------------------------------
+
+
+def spread_of_weights(moment: np.ndarray, deviation: float, design: Design) -> np.ndarray:
+    """Covariance that weights are taken to have where nothing else tells of them.
+
+    A number that varies by s has a weight of about the deviation of targets over s, at most, unless
+    others take back most of what it adds. It counts as if it varied by less than what was released
+    says, by a deviation of its noise. An indicator's weight is a difference of means, which the
+    range of the target bounds. The constant is that of rows in the middle of all.
+    """
+    means = moment[0].copy()
+    means[0] = 0.0
+    least = np.maximum(np.diag(moment) - means**2 - deviation, _SEEN**2)
+    reach = np.where(design.numbers, _REACH[design.family] / np.sqrt(least), 0.0)
+    scales = np.maximum(_SCALES[design.family], reach)
+    shift = np.eye(len(scales))
+    shift[0] -= means
+    return (shift * scales**2) @ shift.T
 
 
 @dataclass(frozen=True)
@@ -333,6 +428,21 @@ class _Slope:
         moves = prior * values / total * seen
         square = (moves**2 + prior * noise / total).sum(axis=1)
         return vectors @ (chances @ moves), float(chances @ square)
+
+    def squared_moves(
+        self, score: np.ndarray, variance: float, moment: np.ndarray, spread: np.ndarray
+    ) -> float:
+        """About the mean of ``(z d)^2`` over rows z, for the move d to where the score is 0.
+
+        Moves have a normal prior with the covariance `spread`, so that those that the score tells
+        nothing of count as well.
+        """
+        within = self.matrix @ spread @ self.matrix + (variance + self.noise) * np.eye(len(score))
+        gain = spread @ self.matrix @ np.linalg.inv(within)
+        move, left = gain @ score, spread - gain @ self.matrix @ spread
+        values, vectors = np.linalg.eigh(moment)
+        moment = (vectors * np.maximum(values, math.sqrt(self.noise))) @ vectors.T
+        return max(0.0, float(move @ moment @ move + np.trace(moment @ left)))
 
 
 # Without privacy --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ along the direction in which b moves it, and the interval has what the test does
 (Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has
 in common with the noise of the test (Kleibergen, 2002), without which that would be biased.
 
-Beside one weight all others are unknown. How far they are from a has a normal prior of a public
+Beside one weight all others are unknown. How far they are from a has a normal prior of a wide
 scale, without which one column that nothing is known of would leave all others unknown too. A scale
 that was estimated from how far weights had moved gave intervals that were up to seven times as
 short, and that covered as little as 63 % where columns go together.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,10 @@ _MISFIT = 0.001
 _APART, _LEAST = 0.5, 0.3
 
 
+# Mean square by which log-odds of rows are not known from which on nothing is said: scores of a
+# logistic regression are about linear only nearby.
+_LOST = 0.75
+
 # Square of a slope over the variance of its noise below which a coefficient is not identified.
 _WEAK = 10.0
 
@@ -61,13 +66,22 @@ class Equations:
     moment_noise: float = 0.0  # Standard deviation of the noise of the diagonal of the moment
     length: float = 0.0  # About the square of the length of ``b - about``
     residual: float = 1.0  # Times H, what the moment is if the model is right
-    # Standard deviation that other weights are taken to have about `about`, before anything is
+    # (p, p): covariance that other weights are taken to have about `about`, before scores are
     # released: far more than they have, so that it only counts where they are not identified.
-    scale: float = 1.0
+    spread: np.ndarray | None = None
+    # About the mean of ``(z (b - about))^2`` over rows z, as far as is known.
+    moved: float = 0.0
 
     @property
     def exact(self) -> bool:
         return self.score_noise == 0
+
+    @property
+    def of_others(self) -> np.ndarray:
+        """Covariance that all weights but the first are taken to have."""
+        if self.spread is None:
+            raise RuntimeError("equations that are exact need none.")
+        return self.spread[1:, 1:]
 
     def along(self, direction: np.ndarray) -> Equations:
         """The same in a basis of which the first vector is that of `direction` (p,).
@@ -88,7 +102,8 @@ class Equations:
             self.moment_noise,
             self.length,
             self.residual,
-            self.scale,
+            None if self.spread is None else basis.T @ self.spread @ basis,
+            self.moved,
         )
 
 
@@ -102,8 +117,23 @@ def interval_along(equations: Equations, direction: np.ndarray, level: float) ->
     """Estimate of ``direction @ b`` and an interval that covers it with the chance `level`."""
     length = float(np.linalg.norm(direction))
     turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
+    if turned.moved > _LOST:
+        return Interval(length * float(turned.about[0]), -math.inf, math.inf)
     found = _exact(turned, z) if equations.exact else _inverted(turned, z)
     return Interval(*(length * x for x in found))
+
+
+def accepted_along(equations: Equations, direction: np.ndarray, value: float) -> float:
+    """Least z of the test that accepts a value of ``direction @ b``.
+
+    For noisy equations, in which the interval has the values that are accepted about the estimate.
+    """
+    turned = equations.along(direction)
+    if turned.moved > _LOST:
+        return 0.0
+    at = value / float(np.linalg.norm(direction)) - float(turned.about[0])
+    statistic, misfit = _started(turned)[0].statistics(np.array([at]))
+    return math.inf if misfit[0] > _most_misfit(len(turned.score)) else math.sqrt(statistic[0])
 
 
 def _exact(own: Equations, z: float) -> Interval:
@@ -116,30 +146,34 @@ def _exact(own: Equations, z: float) -> Interval:
     return Interval(value, value - z * deviation, value + z * deviation)
 
 
-def _inverted(own: Equations, z: float) -> Interval:
-    """Values of the first weight about the estimate that a test at the level of z accepts."""
+def _started(own: Equations) -> tuple[_Test, float, float, float]:
+    """The test, an estimate of the first weight, about its deviation, and how strong it is."""
     p, h = len(own.score), own.slope
     values, vectors = np.linalg.eigh(h)
     positive = (vectors * np.maximum(values, math.sqrt(own.slope_noise))) @ vectors.T
     sampling = own.residual * positive / own.n
     base = sampling + own.score_noise * np.eye(p)
     # Where nothing is tested yet: the direction in which the first weight alone moves the score.
-    others = h[:, 1:] @ h[:, 1:].T * own.scale**2
+    others = h[:, 1:] @ own.of_others @ h[:, 1:].T
     whole = base + own.slope_noise * own.length * np.eye(p) + others
     way = np.linalg.solve(whole, h[:, 0])
     way = way / np.linalg.norm(way)
     more = (_heterogeneity(own, way, positive) - 1) * sampling
     move = float(way @ h[:, 0])
-    estimate = float(way @ own.score) / move
     unit = math.sqrt(max(float(way @ (whole + more) @ way), 1e-300)) / abs(move)
-    test = _Test(own, base + more)
+    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
+    return _Test(own, base + more), float(way @ own.score) / move, unit, strength
+
+
+def _inverted(own: Equations, z: float) -> Interval:
+    """Values of the first weight about the estimate that a test at the level of z accepts."""
+    test, estimate, unit, strength = _started(own)
     places = estimate + unit * np.concatenate([-_PLACES[::-1], [0.0], _PLACES])
     accepted = test.accepts(places, z)
     if not accepted.any():
         return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
     # What is accepted may have several parts. Far from a coefficient that is identified, the test
     # has no power; where it is not, any part may be the right one.
-    strength = move**2 / (own.slope_noise * (1 + float(way[0]) ** 2))
     first = last = _nearest(accepted, len(_PLACES))
     if strength < _WEAK:
         first, last = (int(place) for place in np.flatnonzero(accepted)[[0, -1]])
@@ -172,6 +206,11 @@ def _heterogeneity(own: Equations, way: np.ndarray, positive: np.ndarray) -> flo
     return max(_LEAST, 1 + share * (ratio - 1) + math.sqrt(share * noise))
 
 
+@cache
+def _most_misfit(p: int) -> float:
+    return float(chi2.ppf(1 - _MISFIT, p))
+
+
 @dataclass(frozen=True)
 class _Test:
     """Test of values of the first weight, the others being whatever fits best beside it."""
@@ -181,9 +220,9 @@ class _Test:
 
     def accepts(self, values: np.ndarray, z: float) -> np.ndarray:
         """Whether each value is not rejected: (k,)."""
-        statistic, misfit = self._statistics(values)
+        statistic, misfit = self.statistics(values)
         # What is not a number is not known to be wrong.
-        beyond = (statistic > z**2) | (misfit > chi2.ppf(1 - _MISFIT, len(self.base)))
+        beyond = (statistic > z**2) | (misfit > _most_misfit(len(self.base)))
         return ~beyond
 
     def end(self, inside: float, outside: float, z: float) -> float:
@@ -194,17 +233,17 @@ class _Test:
             inside, outside = places[first], places[first + 1]
         return outside
 
-    def _statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Statistics of one degree of freedom, and of as many as there are equations.
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
         ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
-        independent of m. Other weights solve ``D^T u = d / scale^2``, by rounds, and the
-        statistic is the square of ``D_1^T u``, freed of what the others may move, over its
-        variance.
+        independent of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by
+        rounds, and the statistic is the square of ``D_1^T u``, freed of what the others may move,
+        over its variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
-        g, h, prior = own.score, own.slope, np.eye(p - 1) / own.scale**2
+        g, h, prior = own.score, own.slope, np.linalg.inv(own.of_others)
         d, guess = np.zeros((k, p)), np.broadcast_to(h, (k, p, p))
         d[:, 0] = values
         inverse, u = np.empty((0, 0, 0)), np.empty((0, 0))
@@ -227,8 +266,8 @@ class _Test:
         shared = np.einsum("kij,ki->kj", others, first)
         part = np.linalg.solve(within, shared[:, :, None])[:, :, 0]
         of_others = np.einsum("kij,kj->ki", np.swapaxes(others, 1, 2) @ inverse, m)
-        of_others -= d[:, 1:] / own.scale**2
+        of_others -= d[:, 1:] @ prior
         along = (first * m).sum(axis=1) - (part * of_others).sum(axis=1)
         variance = (guess[:, :, 0] * first).sum(axis=1) - (part * shared).sum(axis=1)
-        misfit = (m * u).sum(axis=1) + (d[:, 1:] ** 2).sum(axis=1) / own.scale**2
+        misfit = (m * u).sum(axis=1) + (d[:, 1:] @ prior * d[:, 1:]).sum(axis=1)
         return along**2 / np.maximum(variance, 1e-300), misfit

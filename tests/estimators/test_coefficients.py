@@ -16,6 +16,10 @@ from dpsubspace import (
     Range,
     private_coefficients,
 )
+from dpsubspace._rows.records import check_groups
+from dpsubspace._solvers import equations
+from dpsubspace._solvers.equations import Design
+from dpsubspace._statistics.inverted_tests import accepted_along
 
 SCHEMA = {
     "age": Range(20, 80, missing=True),
@@ -217,3 +221,88 @@ def test_a_linear_regression_has_no_odds():
     )
     with pytest.raises(AttributeError, match="no odds ratios"):
         _ = found.odds_ratio
+
+
+# Sums that one record moves little ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["linear", "logistic"])
+@pytest.mark.parametrize("persons", [False, True])
+def test_one_record_moves_sums_by_no_more_than_their_bounds(family, persons):
+    """A record is taken out or replaced, of the longest rows and with residuals beyond any cut."""
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((40, 5)) < 0.5, -1.0, rng.uniform(-1, 1, (40, 5)))
+    rows[:, 0] = 1.0
+    rows[::3, 1:] = np.sign(rows[::3, 1:])
+    residuals = rng.choice([-2.5, -1.0, 0.03, 0.9, 2.5], size=40)
+    residuals = residuals if family == "linear" else np.clip(residuals, -1, 1)
+    names = np.repeat(np.arange(20), 2) if persons else None
+    records = check_groups(names, rows)
+    of_record = np.repeat(np.arange(20), 2) if persons else np.arange(40)
+    far = np.concatenate([rows[:2], -rows[:2]]).copy()
+    far[:, 0] = 1.0
+    for most in (0.05, 0.3, 1.0, 2.0):
+        for sum_of in SUMS:
+
+            def total(rows, residuals, sum_of=sum_of, most=most):
+                design = Design(rows, rows[:, 0], 5, family, records, np.ones(5, bool))
+                return sum_of(design, residuals, most)
+
+            whole = total(rows, residuals)
+            for record in range(3):
+                theirs, other, gone = of_record == record, rows.copy(), residuals.copy()
+                gone[theirs] = 0.0  # brings nothing
+                assert moved(whole, total(rows, gone)) <= whole.norm_bound
+                for z in far:
+                    for e in (-1.0, 1.0, -2.5, 2.5):
+                        other[theirs], gone[theirs] = z, e
+                        assert moved(whole, total(other, gone)) <= whole.replace_bound
+
+
+def moved(one, other):
+    return np.linalg.norm(np.ravel(one.value - other.value))
+
+
+SUMS = [
+    lambda design, e, most: equations.score_sum_of(design, design.cut(e, most), most),
+    equations.mass_sum,
+    lambda design, e, most: equations.square_sum(design, design.cut(e, most), most),
+    lambda design, e, most: equations.moment_of_scores(design, design.cut(e, most), most),
+]
+
+
+def test_a_cut_reaches_its_bound_and_leaves_what_is_within():
+    """Bounds that are loose would hide a wrong one."""
+    rows = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    records = check_groups(None, rows)
+    design = Design(rows, rows[:, 0], 3, "linear", records, np.ones(3, bool))
+    cut = design.cut(np.array([0.9, 0.5]), 0.3)
+    np.testing.assert_allclose(cut, [0.3, 0.5])
+    longest = np.linalg.norm(rows[0] * cut[0])
+    assert longest == pytest.approx(equations.score_sum_of(design, cut, 0.3).norm_bound)
+    assert float(equations.mass_sum(design, np.array([0.9, 0.5]), 0.3).value[0]) == pytest.approx(
+        0.6
+    )
+
+
+@pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
+def test_the_test_accepts_what_intervals_have():
+    """Benchmarks ask the test, and users see the interval."""
+    columns = schema("ward", "ill")
+    found = private_coefficients(
+        patients(20_000), columns, "ill", epsilon=3.0, level=0.9, random_state=0
+    )
+    released, terms = found.released
+    z = 1.6448536
+    for term, low, high in zip(terms, found.low, found.high, strict=True):
+        if np.isfinite([low, high]).all():
+            ends = (np.array([low, high]) - term.shift) / term.factor
+            inside = accepted_along(released, term.direction, ends.mean())
+            outside = [
+                accepted_along(
+                    released, term.direction, ends.mean() + 1.05 * side * np.ptp(ends) / 2
+                )
+                for side in (-1, 1)
+            ]
+            assert inside < z < min(outside)
+    assert np.isfinite(found.low).any()
