@@ -45,6 +45,13 @@ def regressor(relation="zero_out", **options):
 
 
 MODELS = [classifier, centred, regressor]
+
+
+def named(value):
+    """A name that is the same in all processes of a run."""
+    return getattr(value, "__name__", str(value))
+
+
 EXACT = {"exact": {"epsilon": np.inf, "delta": 1e-5}, "private": {"epsilon": 3.0}}
 
 # Names of persons, by their numbers.
@@ -70,7 +77,7 @@ def table(n_persons=N_PERSONS, seed=0):
 @pytest.mark.parametrize(
     ("model", "setting", "names", "n_workers", "relation"),
     pairs_first(MODELS, EXACT, NAMES, [1, 2, 3], RELATIONS),
-    ids=str,
+    ids=named,
 )
 def test_a_fit_is_that_in_memory(monkeypatch, model, setting, names, n_workers, relation):
     X, y, who = table()
@@ -83,7 +90,7 @@ def test_a_fit_is_that_in_memory(monkeypatch, model, setting, names, n_workers, 
     assert (there.privacy_.unit, there.privacy_.n_samples) == ("person", N_PERSONS)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS, ids=named)
 def test_parts_of_no_rows_are_nothing(monkeypatch, model):
     """Fewer persons than workers, and blocks of no rows."""
     X, y = blobs(n=90)
@@ -96,7 +103,7 @@ def test_parts_of_no_rows_are_nothing(monkeypatch, model):
     assert_same(here, there, 1e-6)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS, ids=named)
 def test_batches_of_persons_do_not_depend_on_the_number_of_workers(monkeypatch, model):
     X, y, who = table()
     found = []
@@ -157,7 +164,7 @@ def replayed(monkeypatch, model, relation, record, n_workers, **options):
 @pytest.mark.parametrize(
     ("model", "relation", "record", "n_workers"),
     pairs_first(MODELS, RELATIONS, RECORDS, [1, 2, 3]),
-    ids=str,
+    ids=named,
 )
 def test_all_rows_of_a_person_move_sums_within_their_bounds(
     monkeypatch, model, relation, record, n_workers
@@ -210,7 +217,7 @@ def test_these_tests_would_notice_a_person_who_is_in_two_parts(monkeypatch):
 # What goes to and fro -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS, ids=named)
 def test_nothing_but_sums_comes_back(monkeypatch, model):
     """No array has an entry for each row or person of a part, nor one for all."""
     X, y, who = table()
