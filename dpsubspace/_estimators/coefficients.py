@@ -336,9 +336,9 @@ def private_coefficients(
     schema declares them, as the middle of its range with an indicator of its own.
 
     The noise follows the ranges, and not the spread of the values: with ranges three standard
-    deviations wide on either side, 10,000 rows, 10 columns and epsilon 1 give intervals about one
-    and a half (logistic) to three times (linear) as long as without privacy. Where ranges are ten
-    deviations wide, coefficients are lost.
+    deviations wide on either side, 10,000 rows, 10 columns and epsilon 1 give intervals about two
+    (logistic) to three times (linear) as long as without privacy. Where ranges are ten deviations
+    wide, coefficients are lost.
 
     Released, as Gaussian mechanisms that are calibrated together: the second moment of rows on
     their ranges; the mean score at weights of zero, and at weights that follow from what was

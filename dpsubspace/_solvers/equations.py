@@ -65,6 +65,12 @@ _TOGETHER = 4096
 # signs.
 _CURVED = 0.03
 
+# Largest second derivative of a prediction by its score, sqrt(3) / 18.
+_STEEPEST = math.sqrt(3) / 18
+
+# Deviations of noise that a score may be left with.
+_FAR = 2.0
+
 # What is cut from a residual counts as no more than what is left of this, in halves of the range of
 # the target (residuals of a logistic regression are below 1), and never as no more than the least.
 _WHOLE, _LEAST_WHOLE = 1.0, 0.25
@@ -263,10 +269,10 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     total = score_sum_of(design, design.cut(design.residuals(np.zeros(p)), most), most)
     variance = (releases.noise_of("first score", total) / n) ** 2
     first = to_numpy(releases.gaussian("first score", total)) / n
-    weights = known.solved(first, variance + most**2 / (30 * n))[0]
+    weights = known.solved(first, variance + linear * most**2 / (30 * n))[0]
     most = cut_of_residuals(design, weights, length / root, releases)
     second = _score_and_mass("second score", design, weights, most, releases)
-    sampling = most**2 / (60 * n)
+    sampling = linear * most**2 / (60 * n)
     last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
     if not linear:
         total = curvature_sum(design, last_weights)
@@ -287,7 +293,11 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     curved = 0.0
     if not linear:
         diagonal = 4 * max(0.0, float(np.diag(known.matrix).mean()))
+        best = about + known.solved(value, variance)[0]
+        moves = np.array([best - weights, best - last_weights])
+        squares = np.maximum(((moves @ moment) * moves).sum(axis=1), 0.0)
         curved = (_CURVED * length * diagonal) ** 2
+        curved += (_STEEPEST * (share * squares[0] + (1 - share) * squares[1])) ** 2
     return Equations(
         about=about,
         score=value,
@@ -415,7 +425,8 @@ class _Slope:
         with noise of the `variance` and that of the matrix times moves. Moves of a normal prior of
         each variance in a grid are averaged by how likely the score is. The second result is what
         the squared length of the move is on average, and tells how much the noise of the matrix
-        counts.
+        counts. One prior for all directions would hide one that is far off among many that are
+        not: what is left of the score is at most twice its noise in each (Efron, Morris, 1972).
         """
         values, vectors = np.linalg.eigh(self.matrix)
         values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
@@ -427,7 +438,12 @@ class _Slope:
         chances /= chances.sum()
         moves = prior * values / total * seen
         square = (moves**2 + prior * noise / total).sum(axis=1)
-        return vectors @ (chances @ moves), float(chances @ square)
+        move, square = chances @ moves, float(chances @ square)
+        left = seen - values * move
+        room = _FAR * math.sqrt(variance + self.noise * square)
+        more = np.sign(left) * np.maximum(np.abs(left) - room, 0.0)
+        move = move + more * values / np.maximum(values**2 + 4 * self.noise, 1e-300)
+        return vectors @ move, square
 
     def squared_moves(
         self, score: np.ndarray, variance: float, moment: np.ndarray, spread: np.ndarray
