@@ -330,5 +330,5 @@ def test_an_odds_ratio_of_a_rare_category_is_covered():
     schema = {"rare": [False, True], "x": (-1, 1), "y": [False, True]}
     exact = private_coefficients(frame, schema, "y", epsilon=np.inf)
     found = private_coefficients(frame, schema, "y", epsilon=3.0, level=0.95)
-    at = [i for i, name in enumerate(found.terms) if "rare" in str(name)][0]
+    at = next(i for i, name in enumerate(found.terms) if "rare" in str(name))
     assert found.low[at] < exact.estimate[at] < found.high[at]
