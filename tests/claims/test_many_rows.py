@@ -253,8 +253,8 @@ def with_copies(monkeypatch, doublings):
     begin, run = dask_parts._DaskParts.__init__, dask_parts._DaskParts.run
     each, once = inputs.for_each_part, []
 
-    def begun(self, *given):
-        begin(self, *given)
+    def begun(self, *given, **options):
+        begin(self, *given, **options)
         self.n = sum(self._sizes[:-1]) * 2**doublings + self._sizes[-1]
 
     def ran(self, task, own):
