@@ -289,10 +289,11 @@ FAMILIES = {
                 ("private_coefficients", "odds"),
             ),
             Quantity(
-                "The last score, and what its intervals need",
-                "_solvers.equations._last_release",
+                "Scores with the mass of what is cut, and what intervals need",
+                "_solvers.equations._score_and_mass",
                 (
                     "_solvers.equations.score_sum_of",
+                    "_solvers.equations.mass_sum",
                     "_solvers.equations.moment_of_scores",
                     "_solvers.equations.square_sum",
                     "_solvers.equations.released_equations",

@@ -56,10 +56,10 @@ class CoefficientDisplay(Display):
     --------
     >>> import numpy as np
     >>> from dpsubspace import CoefficientDisplay, private_coefficients
-    >>> X = np.random.default_rng(0).uniform(0, 10, size=(20_000, 2))
-    >>> found = private_coefficients(
-    ...     X, target=X[:, 0] > X[:, 1], bounds=(0, 10), random_state=0
-    ... )
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, size=(20_000, 2))
+    >>> y = X[:, 0] + rng.normal(scale=5, size=20_000) > X[:, 1]
+    >>> found = private_coefficients(X, target=y, bounds=(0, 10), random_state=0)
     >>> CoefficientDisplay.from_coefficients(found).terms
     ('x0', 'x1')
     """

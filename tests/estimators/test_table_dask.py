@@ -14,8 +14,7 @@ from in_parts import UNEVEN, cluster_here, partitions
 from test_table_counts import FRAME, PRIVATE_WARNINGS, SCHEMA
 
 from dpsubspace import PrivacyLedger, private_counts, private_summary
-from dpsubspace._rows.records import NullRecords
-from dpsubspace._statistics import table_cells
+from dpsubspace._rows.records import NullRecords, exact_steps
 
 pytestmark = PRIVATE_WARNINGS
 
@@ -154,7 +153,7 @@ def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, call):
 
 @pytest.mark.parametrize("n", [1, 1000, 2**29, 2**29 + 1, 10**9, 10**11])
 def test_sums_of_so_many_numbers_are_exact(n):
-    steps = table_cells._steps(n)
+    steps = exact_steps(n)
     assert math.log2(steps) % 1 == 0 and n * steps <= 2.0**53
     assert steps == 2.0**24 or (n + 1) * 2 * steps > 2.0**53
 
@@ -242,7 +241,7 @@ def test_what_cannot_be_counted_is_refused_before_anything_is_read(monkeypatch):
         with pytest.raises(ValueError, match="columns are found by name: pass a Dask data frame"):
             summed_up(partitions(ROWS)["age"])
         assert not cluster.sent
-        with pytest.raises(ValueError, match="`groups` is not supported for Dask collections"):
+        with pytest.raises(ValueError, match="`groups` is taken for Dask collections by"):
             summed_up(partitions(ROWS), groups=np.arange(N))
         with pytest.raises(ValueError, match="`epsilon`=inf takes exact quantiles"):
             summed_up(partitions(ROWS), epsilon=math.inf)
