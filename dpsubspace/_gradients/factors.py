@@ -398,8 +398,6 @@ class LayerByLayer(RowByRow):
         self._formed_weights = [name for name in self._weights if self._short(name)]
         self._outer = [name for name in self._weights if name not in self._formed_weights]
         self._columns = self._dense_columns()
-        # Of what is taken apart, parameters of which each row gets a copy of its own.
-        self._copied = frozenset(name for name in self._apart if self._scales(name))
 
     def once(self) -> LayerByLayer:
         """The same with another copy of the module, for calls of which it may store something."""
@@ -525,21 +523,18 @@ class LayerByLayer(RowByRow):
         k = len(batch)
         taps = tuple(batch.new_zeros(()).expand(k, *call.gave) for call in self._calls)
 
-        copies = {name: weights[name].expand(k, *weights[name].shape) for name in self._copied}
+        def scores(taps: Any) -> Any:
+            return vmap(self._tapped_one, in_dims=(None, 0, 0))(weights, taps, batch)
 
-        def scores(taps: Any, copies: Any) -> Any:
-            each = vmap(self._tapped_one, in_dims=(None, 0, 0, 0))
-            return each(weights, copies, taps, batch)
-
-        pull: Any = lambda residual: ((), {})  # noqa: E731
-        if taps or copies:
-            found: Any = vjp(scores, taps, copies, has_aux=True)
+        pull: Any = lambda residual: [()]  # noqa: E731
+        if taps:
+            found: Any = vjp(scores, taps, has_aux=True)
             out, pull, inputs = found
         else:
-            out, inputs = scores(taps, copies)
+            out, inputs = scores(taps)
         by_out = residual(out).to(self.dtype)
-        outputs, by_own = pull(by_out)
-        by_own |= self._taken_apart(weights, batch, by_out)
+        outputs = pull(by_out)[0]
+        by_own = self._taken_apart(weights, batch, by_out)
         dense = [batch.new_zeros((k, 0))]
         for name in self._columns:
             if name in self._apart:
@@ -557,21 +552,20 @@ class LayerByLayer(RowByRow):
     def _taken_apart(
         self, weights: dict[str, torch.Tensor], batch: torch.Tensor, residual: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Gradients of each row by the parameters that are taken apart and not copied.
+        """Gradients of each row by the parameters that are taken apart.
 
         All rows share these: given a copy for each row, torch reads an embedding of an index that
         is out of range from the copy of another row, whose gradient it then moves.
         """
         from torch.func import grad, vmap
 
-        shared = self._apart - self._copied
-        if not shared:
+        if not self._apart:
             return {}
 
         def product(own: Any, row: Any, residual: Any) -> Any:
             return (self._one({**weights, **own}, row) * residual).sum()
 
-        own = {name: weights[name] for name in shared}
+        own = {name: weights[name] for name in self._apart}
         found: Any = vmap(grad(product), in_dims=(None, 0, 0))(own, batch, residual)
         return found
 
@@ -592,21 +586,7 @@ class LayerByLayer(RowByRow):
             tuple(outputs[i] for i in calls),
         )
 
-    def _scales(self, name: str) -> bool:
-        """Whether a parameter is of normalisation layers alone, and no table to read rows from.
-
-        Their gradients come with those by the outputs of layers, at no other pass of the rows.
-        """
-        from torch import nn
-
-        owners, kinds = dict(self._used.named_modules()), (nn.GroupNorm, nn.LayerNorm)
-        layers = [
-            owners[alias.rpartition(".")[0]] for alias, one in self._aliases.items() if one == name
-        ]
-        known = (any(type(one).forward is kind.forward for kind in kinds) for one in layers)
-        return self._starts[name].ndim == 1 and all(known)
-
-    def _tapped_one(self, weights: Any, copies: Any, taps: Any, row: torch.Tensor) -> Any:
+    def _tapped_one(self, weights: Any, taps: Any, row: torch.Tensor) -> Any:
         """Scores of one row, with `taps` added to what layers give, and what these are given."""
         inputs: list[torch.Tensor] = []
 
@@ -618,7 +598,7 @@ class LayerByLayer(RowByRow):
             return gave + taps[i]
 
         with self._hooked(tap):
-            return self._one({**weights, **copies}, row), tuple(inputs)
+            return self._one(weights, row), tuple(inputs)
 
     @contextmanager
     def _hooked(self, tap: Callable[..., Any]) -> Iterator[None]:

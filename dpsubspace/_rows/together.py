@@ -9,10 +9,10 @@ number of workers. Rows of a person keep their order.
 Privacy: a part then holds all rows of each of its persons, and what is added up over it is what a
 fit in memory adds up over these persons. Each person is in exactly one part, so that the total over
 all parts is a sum over persons with the bounds that it has in memory: a person who becomes null, or
-is replaced, brings other numbers to one term of it (or, with another name, takes that to
-another part), and all other persons bring theirs. Their place in a chunk may change, as in memory:
-:meth:`~dpsubspace._rows.records.Records.slack` counts the whole rounding of both sums for records
-of several rows, in whatever order and chunks they are added. The number of persons is public. How
+is replaced, brings other numbers to one term of it, and all other persons bring theirs (who the
+persons are, by name, is the same in both of two neighbours). Their place in a chunk may change, as
+in memory: :meth:`~dpsubspace._rows.records.Records.slack` counts the whole rounding of both sums
+for records of several rows, in whatever order and chunks they are added. The number of persons is public. How
 many rows they have is private, in all parts together as in each of them.
 """
 
@@ -68,9 +68,14 @@ def joined_names(names: list[np.ndarray]) -> np.ndarray:
     """Names of several blocks; ValueError where they are of different types.
 
     1 and "1" would be two persons. Text is as wide as the longest name of a block, and of a block
-    without rows it is not known what its names would be.
+    without rows it is not known what its names would be. Numbers of a block are integers where all
+    of them are whole, so that those of one column can be of two types: 5 and 5.0 are one person.
     """
     some = [each for each in names if len(each)] or names[:1]
+    if {each.dtype for each in some} == {np.dtype(np.int64), np.dtype(np.float64)}:
+        whole = [each for each in some if each.dtype == np.int64]
+        if max(int(np.abs(each).max()) for each in whole) < _WHOLE:
+            some = [each.astype(np.float64) for each in some]
     types = {"text" if each.dtype.kind == "U" else str(each.dtype) for each in some}
     if len(types) > 1:
         found = " and ".join(sorted(types))
@@ -79,7 +84,10 @@ def joined_names(names: list[np.ndarray]) -> np.ndarray:
 
 
 def hashes_of(names: np.ndarray) -> np.ndarray:
-    """A public hash of each name, 64 bits, which is the same for equal names in any block."""
+    """A public hash of each name, 64 bits, which is the same for equal names in any block.
+
+    A number that is whole has that of the integer, whatever other numbers lie beside it.
+    """
     if not len(names):
         return np.empty(0, dtype=np.uint64)
     if names.dtype.kind == "U":
@@ -89,10 +97,17 @@ def hashes_of(names: np.ndarray) -> np.ndarray:
         for column in letters.T:  # what is behind the end of a shorter name is 0
             words += column * np.uint64(factor)
             factor = factor * _FACTOR % 2**64
+    elif names.dtype.kind == "f":
+        whole = (np.abs(names) < _WHOLE) & (names == np.rint(names))
+        integers = np.where(whole, names, 0.0).astype(np.int64)
+        words = np.where(whole, integers.view(np.uint64), names.view(np.uint64))
     else:
         words = names.view(np.uint64).copy()
     return _mixed(words)
 
+
+# Whole numbers below this are the same as floats and as integers.
+_WHOLE = 2.0**53
 
 _FACTOR = 0x9E3779B97F4A7C15
 

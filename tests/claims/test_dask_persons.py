@@ -22,7 +22,8 @@ from test_dask_privacy import arrays
 
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._rows import together
-from dpsubspace._rows.together import dealt, gathered, hashes_of, joined_names
+from dpsubspace._rows.records import names_of_rows
+from dpsubspace._rows.together import dealt, gathered, hashes_of, joined_names, name_array
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"
@@ -322,3 +323,17 @@ def test_other_estimators_say_which_take_persons(monkeypatch):
     model = DPLinearRegression(target_bounds=(0, 3))
     match = "DPSGDClassifier, DPSGDFClassifier and DPSGDRegressor"
     refused(monkeypatch, match, blocks(X), blocks(y * 1.0), blocks(who), model)
+
+
+def test_a_number_is_one_person_whatever_lies_beside_it():
+    """Blocks of one column of floats: whole in one of them, and not all whole in the other."""
+    for whole in np.arange(1.0, 40.0):
+        names = [
+            joined_names([name_array(names_of_rows(block, len(block)))])
+            for block in (np.array([whole]), np.array([whole, 0.5]))
+        ]
+        given = [dealt({"names": some, "rows": some + 0.0}, 2) for some in names]
+        parts = [gathered([pieces[i] for pieces in given]) for i in range(2)]
+        assert sum(int(part["held"][0]) for part in parts) == 2
+        rows = [len(part["rows"]) for part in parts]
+        assert sorted(rows) in ([0, 3], [1, 2])

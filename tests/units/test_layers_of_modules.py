@@ -15,7 +15,7 @@ from dpsubspace._gradients import factors, layered, modules
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.factors import Outer
 from dpsubspace._gradients.layered import LayeredSource
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss
+from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss, Squared
 from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
 
 WIDTH = 48
@@ -761,3 +761,33 @@ def test_products_of_windows_are_sums_of_products_of_pixels(name):
     expected = one.dense().flatten(1) @ other.dense().flatten(1).T
     found = one._inner_by_windows(other, windows) if used else one.inner(other)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+class TiedTable(nn.Module):
+    """The scale of a norm is also a table, from which hostile rows read beyond its end."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.norm, self.inner = nn.LayerNorm(width), nn.Linear(width, width)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, x):
+        places = (x.abs() / 1e6).floor().long()
+        read = nn.functional.embedding(places, self.norm.weight[:, None]).sum((1, 2))[:, None]
+        return self.out(self.norm(self.inner(x))) * 0.001 + read
+
+
+def test_a_row_that_reads_beyond_a_table_moves_no_other_row(rng):
+    """With copies of parameters for each row it would read from the copies of others."""
+    n = width = 16
+    X, y = rng.uniform(-0.9, 0.9, (n, width)) * 1e6, np.full((n, 1), float(width))
+    other, bounded = X.copy(), []
+    other[0] = (np.minimum(np.arange(1, width + 1), n - 1) * width + 5.5) * 1e6
+    try:
+        for rows in (X, other):
+            source = LayeredSource(TiedTable(), Squared(), rows, y, n_targets=1)
+            bounded.append(clipped_sum(source.at(source.start(), slice(0, n)), 1.0))
+    except (IndexError, RuntimeError):
+        return  # refused, as torch does outside of its transforms
+    one, two = bounded
+    assert torch.linalg.vector_norm(one.value - two.value) <= one.replace_bound
