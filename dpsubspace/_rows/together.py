@@ -12,8 +12,8 @@ all parts is a sum over persons with the bounds that it has in memory: a person 
 is replaced, brings other numbers to one term of it, and all other persons bring theirs (who the
 persons are, by name, is the same in both of two neighbours). Their place in a chunk may change, as
 in memory: :meth:`~dpsubspace._rows.records.Records.slack` counts the whole rounding of both sums
-for records of several rows, in whatever order and chunks they are added. The number of persons is public. How
-many rows they have is private, in all parts together as in each of them.
+for records of several rows, in whatever order and chunks they are added. The number of persons is
+public. How many rows they have is private, in all parts together as in each of them.
 """
 
 from __future__ import annotations
