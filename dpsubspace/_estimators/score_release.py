@@ -14,7 +14,7 @@ from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import side_by_side, where_rows_are
 from dpsubspace._statistics.score_cells import (
     ERRORS,
     FINE,
@@ -286,7 +286,7 @@ class Said:
             counts, scale = self._counts(releases, "range", cells, ERRORS)
             largest = largest_error(counts[0, 0], scale, records.n)
         columns = [where_rows_are(_column, self._base(name), name, largest) for name in asked]
-        values = where_rows_are(_beside, *columns)
+        values = side_by_side(*columns)
         if self.by is None:
             total, groups = bounded_sums(values, shares, records), 1
         else:
@@ -338,10 +338,6 @@ def _column(numbers: np.ndarray, name: str, largest: float) -> np.ndarray:
     if base == "t":
         return numbers**exponent if exponent % 2 == 0 else (numbers**exponent + 1) / 2
     return np.clip(numbers / largest, 0.0, 1.0) ** exponent
-
-
-def _beside(*columns: np.ndarray) -> np.ndarray:
-    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)

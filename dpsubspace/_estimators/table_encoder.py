@@ -23,7 +23,7 @@ from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import side_by_side
 from dpsubspace._statistics.quantiles import (
     GAPS,
     exact_extents,
@@ -114,10 +114,6 @@ def read_rows(
     if is_collection(X):
         return table_in_parts(X, schema, y, targets)
     return read_table(X, schema), y
-
-
-def _with_targets(values: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    return np.column_stack([values, targets])
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
@@ -426,7 +422,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         if purchase.names:
             values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
             if targets is not None:
-                values = where_rows_are(_with_targets, values, targets)
+                values = side_by_side(values, targets)
             ranges = purchase(values, releases)
         encoding = plan.encoding(target, releases.records_of(numbers).n).with_ranges(
             {name: ranges[name] for name in schema.private_ranges}

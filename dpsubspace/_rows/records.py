@@ -38,7 +38,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
-from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons
+from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons, whole
 
 # Maps of rows -----------------------------------------------------------------------------------
 # Maps that bound rows before anything is learned from them.
@@ -444,7 +444,7 @@ def _plain(values: np.ndarray) -> np.ndarray:
         raise ValueError(_MISSING)
     if kind == "S":
         return np.char.decode(values, "utf-8", "replace")
-    if kind == "f" and (np.abs(values) < _EXACT).all() and (values == np.rint(values)).all():
+    if kind == "f" and whole(values).all():
         return values.astype(np.int64)
     if kind not in "biufmMU":
         raise ValueError(f"`groups` must be numbers, dates or text, got {values.dtype}.")
@@ -469,9 +469,6 @@ def _scalar(value: Any) -> Any:
     """A scalar of NumPy as one of Python, whose comparisons are plain."""
     return value.item() if isinstance(value, np.generic) else value
 
-
-# Floats up to this hold whole numbers exactly.
-_EXACT = 2.0**53
 
 _MISSING = (
     "`groups` has missing entries: fill in who these rows belong to, give each such row a group of"

@@ -147,6 +147,15 @@ def where_rows_are(function: Callable[..., Any], *args: Any, **options: Any) -> 
     return RemoteRows(_parts_of(needs), recipe, needs, function(*args, **options))
 
 
+def side_by_side(*columns: Any) -> Any:
+    """Columns of the same rows in one array, made where the rows are."""
+    return where_rows_are(_stacked, *columns)
+
+
+def _stacked(*columns: np.ndarray) -> np.ndarray:
+    return np.column_stack(columns)
+
+
 def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
     total, *others = for_each_part(function, *args)

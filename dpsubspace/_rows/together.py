@@ -73,8 +73,8 @@ def joined_names(names: list[np.ndarray]) -> np.ndarray:
     """
     some = [each for each in names if len(each)] or names[:1]
     if {each.dtype for each in some} == {np.dtype(np.int64), np.dtype(np.float64)}:
-        whole = [each for each in some if each.dtype == np.int64]
-        if max(int(np.abs(each).max()) for each in whole) < _WHOLE:
+        integers = [each for each in some if each.dtype == np.int64]
+        if max(int(np.abs(each).max()) for each in integers) < _WHOLE:
             some = [each.astype(np.float64) for each in some]
     types = {"text" if each.dtype.kind == "U" else str(each.dtype) for each in some}
     if len(types) > 1:
@@ -98,15 +98,18 @@ def hashes_of(names: np.ndarray) -> np.ndarray:
             words += column * np.uint64(factor)
             factor = factor * _FACTOR % 2**64
     elif names.dtype.kind == "f":
-        whole = (np.abs(names) < _WHOLE) & (names == np.rint(names))
-        integers = np.where(whole, names, 0.0).astype(np.int64)
-        words = np.where(whole, integers.view(np.uint64), names.view(np.uint64))
+        integers = np.where(whole(names), names, 0.0).astype(np.int64)
+        words = np.where(whole(names), integers.view(np.uint64), names.view(np.uint64))
     else:
         words = names.view(np.uint64).copy()
     return _mixed(words)
 
 
-# Whole numbers below this are the same as floats and as integers.
+def whole(values: np.ndarray) -> np.ndarray:
+    """Whether floats are integers that are the same in either type."""
+    return (np.abs(values) < _WHOLE) & (values == np.rint(values))
+
+
 _WHOLE = 2.0**53
 
 _FACTOR = 0x9E3779B97F4A7C15

@@ -287,17 +287,17 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     value = share * second.score + (1 - share) * last.score
     doubt = _DOUBT * math.hypot(share * second.mass_noise, (1 - share) * last.mass_noise)
     bias = max(0.0, share * second.mass + (1 - share) * last.mass + doubt)
-    length = known.solved(value, variance + sampling)[1]
+    step, length = known.solved(value, variance + sampling)
     spread = spread_of_weights(moment, moment_deviation, design)
     moved = known.squared_moves(value, variance + sampling, moment, spread)
     curved = 0.0
     if not linear:
         diagonal = 4 * max(0.0, float(np.diag(known.matrix).mean()))
-        best = about + known.solved(value, variance)[0]
-        moves = np.array([best - weights, best - last_weights])
-        squares = np.maximum(((moves @ moment) * moves).sum(axis=1), 0.0)
-        curved = (_CURVED * length * diagonal) ** 2
-        curved += (_STEEPEST * (share * squares[0] + (1 - share) * squares[1])) ** 2
+        best = about + step
+        bend = share * _bend(best - weights, moment) + (1 - share) * _bend(
+            best - last_weights, moment
+        )
+        curved = (_CURVED * length * diagonal) ** 2 + bend**2
     return Equations(
         about=about,
         score=value,
@@ -312,6 +312,11 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         spread=spread,
         moved=0.0 if linear else moved,
     )
+
+
+def _bend(move: np.ndarray, moment: np.ndarray) -> float:
+    """About how far a mean score is from linear over a move, at most."""
+    return _STEEPEST * max(0.0, float(move @ moment @ move))
 
 
 @dataclass(frozen=True)
