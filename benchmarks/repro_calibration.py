@@ -11,9 +11,9 @@ drawn by each seed, recalibrate it or give its sets; all is measured on test row
 - ``sets``: coverage and size of conformal sets at a confidence level of 0.9.
 - ``rare``: of tabular pipelines on Adult cut to shares of positives, in the rows to train with and
   in those to test with: mean probability over that share and its spread over ten seeds; the
-  deviation of the release that sets the intercept, over the share; seeds that are within a tenth or
-  four such deviations; area under the ROC curve and accuracy in percent. There are 24,720 rows of
-  the other class to train with, so that "30,000 rows" of small shares are all that there are.
+  deviation of each release that sets the intercept, over the share; seeds that are within a tenth
+  or four such deviations; area under the ROC curve and accuracy in percent. There are 24,720 rows
+  of the other class to train with, so that "30,000 rows" of small shares are all that there are.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_calibration.py
        [probabilities mechanisms sets rare] [--seeds 20] [--rows 2000]

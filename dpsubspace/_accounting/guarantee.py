@@ -267,7 +267,7 @@ class PrivacyGuarantee:
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row
       neighbours  zero_out: one record becomes a null record; their number is public
-      released    Gaussian noise, multiplier 41.7 + 100 x (Gaussian noise, multiplier 37.45)
+      released    2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
       randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
       public      number of records (1797), number and names of features (64),
                   set of labels (10, read from y), all parameters but random_state,

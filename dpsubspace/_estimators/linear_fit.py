@@ -43,7 +43,7 @@ from dpsubspace._solvers.descent import (
     noise_of_descent,
     train,
 )
-from dpsubspace._solvers.intercepts import INTERCEPT, noisy_shift, usual_shift
+from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, noisy_shift, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import Encoding
@@ -130,7 +130,9 @@ class LinearFit(Plan):
         parts = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
             parts |= {} if part is None else part.parts(sizes)
-        return parts | ({INTERCEPT: Part(_auto.INTERCEPT_SHARE)} if self._shifts(sizes) else {})
+        if self._shifts(sizes):
+            parts[INTERCEPT] = Part(_auto.INTERCEPT_SHARE, count=TIMES)
+        return parts
 
     def _shifts(self, sizes: Sizes) -> bool:
         """Whether scores are shifted after training, so that probabilities add up to counts.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpsubspace._array import Array, at_least, at_most, namespace, record_index
+from dpsubspace._array import Array, as_like, at_least, at_most, namespace, record_index
 from dpsubspace._auto import many_classes
 
 
@@ -125,6 +125,17 @@ class LogLoss(_OfClasses):
             positive = _sigmoid(xp, scores)
             return xp.concat([1 - positive, positive], axis=1)
         return _softmax(xp, scores)
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """Residuals of a loss at scores to which a number is added, one for each column."""
+
+    loss: Loss
+    shift: np.ndarray  # (n_outputs,)
+
+    def residual(self, y: Array, scores: Array) -> Array:
+        return self.loss.residual(y, scores + as_like(self.shift, scores))
 
 
 @dataclass(frozen=True)

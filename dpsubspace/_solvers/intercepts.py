@@ -19,6 +19,7 @@ from dpsubspace import _auto
 from dpsubspace._array import Array, namespace, to_numpy
 from dpsubspace._gradients.clipping import in_parts, shrink_factors
 from dpsubspace._gradients.linear import OuterGradients
+from dpsubspace._gradients.losses import Shifted
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotals, vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
@@ -26,8 +27,11 @@ from dpsubspace._rows.chunks import over_chunks
 # Name of the release.
 INTERCEPT = "intercept"
 
-# Shifts of a score that are looked at.
-_SHIFTS = np.linspace(-3.0, 3.0, 1201)
+# How often sums of residuals are released, each where the one before has led.
+TIMES = 2
+
+# Moves of a score that are looked at.
+_MOVES = np.linspace(-3.0, 3.0, 1201)
 
 
 def noisy_shift(source: Any, params: Array, usual: np.ndarray, releases: Releases) -> np.ndarray:
@@ -36,40 +40,55 @@ def noisy_shift(source: Any, params: Array, usual: np.ndarray, releases: Release
     `source` has the gradients of the log loss of rows at released `params`. `usual` (c,) is the
     shift that public and released numbers suggest; what is returned is it where noise hides all.
 
-    Privacy: the sums of :func:`residual_sum` are one release, and `params` are constants by then.
-    The rest is postprocessing. Event: one Gaussian mechanism.
+    Privacy: each of the :data:`TIMES` releases is of the sums of :func:`residual_sum`, at scores
+    that `params` and a shift give. Both are made of released numbers by then: the first shift is
+    the usual one, and the next follows from the release before. The rest is postprocessing.
+    Events: as many Gaussian mechanisms.
 
-    Sums of probabilities less counts, and their first two derivatives by a shift d, tell for every
-    d how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with ``g = u / v``. That is
-    exact to second order, and to all orders where probabilities are small. The shift is the one
-    that is most likely beside a normal prior about the usual one.
+    Sums of probabilities less counts, and their first two derivatives by a move d of the shift,
+    tell for every d how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with
+    ``g = u / v``. That is exact to second order, and to all orders where probabilities are small.
+    The further the move, the more does the noise of v count: hence the sums are taken again where
+    the first move led. A move is the one that is most likely beside a normal prior: about the
+    usual shift, and then about what was found, as wide as noise left it.
     """
+    shift = usual if len(usual) == 1 else usual - usual.mean()
+    spread = np.full(len(usual), _auto.SHIFT_SPREAD)
+    for _ in range(TIMES):
+        total = _sums(source.with_loss(Shifted(source.loss, shift)), params)
+        noisy = to_numpy(releases.gaussian(INTERCEPT, total))
+        noise = releases.noise_of(INTERCEPT, total)
+        off, slopes, bends = noisy.reshape(3, -1) / [[1.0], [math.sqrt(2)], [math.sqrt(2)]]
+        slopes = np.maximum(slopes, max(noise, 1e-9))
+        columns = zip(off, slopes, bends / slopes, spread, strict=True)
+        moves, spread = np.transpose([_likely(*column, noise) for column in columns])
+        # Of several classes, each against the others: all are moved, and add up to no move.
+        shift = shift + moves * (1.0 if len(moves) == 1 else 1 - slopes / slopes.sum())
+    return shift
+
+
+def _sums(source: Any, params: Array) -> BoundedSum:
     with over_chunks(source) as each:
         totals = each.total(lambda rows: (residual_sum(source.at(params, rows)),), DisjointTotals)
-    total = totals.bounded_sums()[0]
-    noisy = to_numpy(releases.gaussian(INTERCEPT, total))
-    noise = releases.noise_of(INTERCEPT, total)
-    off, slopes, bends = noisy.reshape(3, -1) / [[1.0], [math.sqrt(2)], [math.sqrt(2)]]
-    slopes = np.maximum(slopes, max(noise, 1e-9))
-    columns = zip(off, slopes, bends / slopes, against_others(usual), strict=True)
-    found = [_likely(*column, noise) for column in columns]
-    # Of several classes, each against the others: all are shifted, and add up to no shift.
-    return np.array(found) * (1.0 if len(found) == 1 else 1 - slopes / slopes.sum())
+    return totals.bounded_sums()[0]
 
 
-def _likely(off: float, slope: float, bend: float, usual: float, noise: float) -> float:
-    """Most likely shift of a column by noisy sums, with a prior about the usual one."""
+def _likely(
+    off: float, slope: float, bend: float, spread: float, noise: float
+) -> tuple[float, float]:
+    """Most likely move of a column by noisy sums, and about its deviation; that of none is given.
+
+    A slope s that has noise as well is the most likely one beside each move, which divides the
+    square of what is left by ``1 + f^2 / 2`` for an f of ``(exp(g d) - 1) / g``.
+    """
     rate = min(max(bend, -1.0), 1.0)
     rate = rate if abs(rate) > 1e-6 else 1e-6
-    left = off + slope * np.expm1(rate * _SHIFTS) / rate
-    unlikely = (left / max(noise, 1e-9)) ** 2 + ((_SHIFTS - usual) / _auto.SHIFT_SPREAD) ** 2
-    return float(_SHIFTS[np.argmin(unlikely)])
-
-
-def against_others(shifts: np.ndarray) -> np.ndarray:
-    """Shifts of columns less the mean of the others; one column is against zero."""
-    n = len(shifts)
-    return shifts if n == 1 else (n * shifts - shifts.sum()) / (n - 1)
+    noise = max(noise, 1e-9)
+    by = np.expm1(rate * _MOVES) / rate
+    left = (off + slope * by) / noise / np.sqrt(1 + by**2 / 2)
+    best = np.argmin(left**2 + (_MOVES / spread) ** 2)
+    told = slope * np.exp(rate * _MOVES[best]) / noise / np.sqrt(1 + by[best] ** 2 / 2)
+    return float(_MOVES[best]), float(1 / np.hypot(told, 1 / spread))
 
 
 def residual_sum(grads: OuterGradients) -> BoundedSum:

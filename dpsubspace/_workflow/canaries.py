@@ -492,7 +492,10 @@ def _of_summary(fitted: Any, *_: Any) -> np.ndarray:
 
 
 def _of_coefficients(fitted: Any, *_: Any) -> np.ndarray:
-    return fitted.estimate
+    """Estimates, and the equations behind them: estimates hide what little noise would show."""
+    equations = fitted.released[0]
+    slopes = equations.slope[np.triu_indices(len(equations.score))]
+    return np.concatenate([fitted.estimate, equations.score, slopes])
 
 
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:

@@ -167,8 +167,8 @@ class PrivacyLedger:
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second model")
     >>> print(ledger)
     PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 per row, zero_out
-      first model: Gaussian noise, multiplier 41.7 + 100 x (Gaussian noise, multiplier 37.45)
-      second model: Gaussian noise, multiplier 41.7 + 100 x (Gaussian noise, multiplier 37.45)
+      first model: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
+      second model: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
 
     Whatever is fitted inside of a ``with`` block is charged:
 

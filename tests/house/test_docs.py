@@ -71,7 +71,7 @@ def landing_names():
 def check_readme(page, printed, folder):
     assert page["score"].value == pytest.approx(0.88, abs=0.08)
     assert "PrivacyLedger: epsilon 1.45 of 1.5 spent" in printed
-    one, steps = "Gaussian noise, multiplier 41.7", "100 x (Gaussian noise, multiplier 39.5)"
+    one, steps = "2 x (Gaussian noise, multiplier 58.98)", "100 x (Gaussian noise, multiplier 39.5)"
     assert f"multiplier 81.73) + {one} + {steps}" in printed
     rows = page["X"][5000:], page["y"][5000:]
     assert page["model"].score(*rows) > 0.81  # 0.775 do not come back
