@@ -45,6 +45,11 @@ _CLEAR = 1.0
 # Standard deviations by which weights have to be longer than was thought possible to be believed.
 _SPARE = 2.0
 
+# Square of a gradient, over that of the one before, from which on steps that point back are not
+# becoming calm; deviations of the square of its noise that it has to stand out by; over the root of
+# the step size, how much shorter coordinates are made along it; and the fewest steps worth taking.
+_STEADY, _CERTAIN, _CALM, _FEWEST = 0.8, 6.0, 1.5, 3
+
 # Curvature that steps bear, over the usual one: the largest of them are 0.4.
 _BEARABLE = 2.5
 
@@ -270,15 +275,15 @@ class WhitenedDescent:
         rows = data.rows.materialised()
         white = released_whitening(rows, data, releases)
         plan = plan_of_steps(data, white, releases)
-        steps = white_steps(plan, data, rows, white, releases, after_step)
+        steps = steady_steps(plan, data, rows, white, releases, after_step)
         path, clear = steps.path.along_some(white.clear), white.clear[:, None]
         least = curvature_left(data.noise(releases, STEPS), data.n_targets)
-        factors, each = found_on(path, plan, steps.found[white.clear], least)
+        factors, each = found_on(path, steps.plan, steps.found[white.clear], least)
         weights = steps.mixing @ (np.where(clear, steps.found, 0.0) * factors)
         most, spread = steps.most_noise * max(1.0, float(factors.max())), None
         if data.importance is not None:
             usual = path.curvature(least)
-            spread = white.clear * plan.noise_beside(usual * white.curvature, usual)
+            spread = white.clear * steps.plan.noise_beside(usual * white.curvature, usual)
         return Solution(weights, steps.mixing, each * factors, plan.n_iter, most, spread)
 
 
@@ -303,6 +308,7 @@ class Steps:
     found: np.ndarray  # (q, c): what the plan returns
     mixing: np.ndarray  # (p, q): W
     ended: bool  # Whether the caller has ended them before the last one
+    astray: bool = False  # Whether they were ended since they had gone astray
 
     @property
     def most_noise(self) -> float:
@@ -318,8 +324,12 @@ def white_steps(
     releases: Releases,
     after_step: Callable[[], bool],
     start: np.ndarray | None = None,
+    *,
+    wary: bool = False,
 ) -> Steps:
     """Steps of a plan in coordinates of released directions, from `start` or from zero.
+
+    With `wary`, they end where they swing ever wider (:meth:`Path.swings`).
 
     Privacy: see :meth:`WhitenedDescent.__call__`.
     """
@@ -331,17 +341,49 @@ def white_steps(
     start = np.zeros((p, c)) if start is None else start
     first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))
     step, source, ended = RecordedStep(clip_norm=size), of_records(rows_only, size), []
+    own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
+    assert mixing is not None
+
+    def path() -> Path:
+        gradients = np.stack(step.gradients) / n
+        return Path(np.stack(step.points), gradients, plan.learning_rate, own)
 
     def after() -> bool:
         ended.append(after_step())
-        return ended[-1]
+        return ended[-1] or (wary and path().swings())
 
     found = to_numpy(train(plan, step, source, first, every, releases, after_step=after))
-    own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
-    assert mixing is not None
-    gradients = np.stack(step.gradients) / n
-    path = Path(np.stack(step.points), gradients, plan.learning_rate, own)
-    return Steps(plan, path, found, mixing.weights, ended[-1])
+    astray = wary and not ended[-1] and path().swings()
+    return Steps(plan, path(), found, mixing.weights, ended[-1], astray)
+
+
+def steady_steps(
+    plan: TrainingPlan, data: Regression, rows: AffineRows, white: Whitening, *rest: Any
+) -> Steps:
+    """Those of :func:`white_steps`, begun again in other coordinates where they swing ever wider.
+
+    Where columns hardly vary within their ranges, nearly all that there is of the rows may lie
+    along their mean, and noise hides it: there the curvature of white rows is far above 1.
+    Gradients that swing show this direction, along which coordinates are then made shorter. Steps
+    become smaller as well, since there may be others.
+
+    Privacy: released gradients alone say when, and by how much. All steps together are those that
+    the budget has.
+    """
+    left = plan.n_iter
+    while True:
+        steps = white_steps(plan, data, rows, white, *rest, wary=True)
+        left -= len(steps.path.points)
+        if not steps.astray:
+            return steps
+        if left < _FEWEST:
+            return replace(steps, plan=replace(plan, n_iter=len(steps.path.points)))
+        way = steps.path.swing()
+        shorter = np.eye(len(way)) - (1 - math.sqrt(plan.learning_rate) / _CALM) * np.outer(
+            way, way
+        )
+        white = replace(white, weights=white.weights @ shorter)
+        plan = replace(plan, n_iter=left, learning_rate=plan.learning_rate / 2)
 
 
 @dataclass(frozen=True)
@@ -502,6 +544,24 @@ class Path:
         off = np.abs(slope - noise - values * square) / deviation
         chances = np.exp((off.min() - off) * (off.min() + off) / 2)
         return float((chances * values).sum() / chances.sum())
+
+    def swings(self) -> bool:
+        """Whether the last gradient points back, and is about as long as the one before or longer.
+
+        It must be seen beside noise, of which that of one gradient is in the next as well, and be
+        long enough to matter for standardised targets.
+        """
+        if len(self.gradients) < 2:
+            return False
+        before, last = self.gradients[-2:]
+        squares, product = ((before**2).sum(), (last**2).sum()), float((before * last).sum())
+        of_noise = self.noise**2 * (last.size + _CERTAIN * math.sqrt(2 * last.size))
+        wide = squares[1] > max(_STEADY * squares[0], of_noise + last.shape[1] / 4)
+        return wide and product < -math.sqrt(squares[0] * squares[1]) / 2
+
+    def swing(self) -> np.ndarray:
+        """Direction (p,) in which the last two gradients differ most."""
+        return np.linalg.svd(np.diff(self.gradients[-2:], axis=0)[0], full_matrices=False)[0][:, 0]
 
     def along(self, found: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Curvature along each column of weights (p, c), (c,): what gradients grow by on that line.

@@ -188,7 +188,8 @@ def test_adaptive_releases_add_up_to_the_event(monkeypatch, relation, options, s
     for part in parts:
         charged += [getattr(part, "event", part).noise_multiplier] * getattr(part, "count", 1)
     assert [multiplier for *_, multiplier in seen[:14]] == charged
-    assert seen.pop()[-1] == intercept.noise_multiplier
+    shifts = [seen.pop()[-1] for _ in range(intercept.count)]
+    assert shifts == [intercept.event.noise_multiplier] * intercept.count
     step = getattr(steps.event, "event", steps.event).noise_multiplier
     assert {multiplier for *_, multiplier in seen[14:]} == {step}
     assert len(seen) == 14 + steps.count
