@@ -53,7 +53,8 @@ from dpsubspace._release import mechanisms, noise
 
 TRUSTED = ("_accounting", "_release")
 DEPTH = 8
-REVIEWING = Path(__file__).parents[2] / "docs" / "reviewing.md"  # the package may be installed apart
+# Not relative to the package, which may be installed apart.
+REVIEWING = Path(__file__).parents[2] / "docs" / "reviewing.md"
 
 # What a value holds ---------------------------------------------------------------------------
 
