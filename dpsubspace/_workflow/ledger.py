@@ -164,11 +164,11 @@ class PrivacyLedger:
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="first model")
     >>> print(f"{ledger.epsilon():.3f}")
     1.000
-    >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second model")
+    >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)
     PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 per row, zero_out
       first model: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
-      second model: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
+      second: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
 
     Whatever is fitted inside of a ``with`` block is charged:
 
