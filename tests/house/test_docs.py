@@ -269,6 +269,34 @@ def test_pages_are_in_one_table_of_contents():
     assert len(set(listed)) == len(listed)
 
 
+# What people search for, and the page that answers it.
+LOOK_UPS = {
+    "class imbalance": "class_imbalance",
+    "combine two fits": "one_budget",
+    "confidence interval": "coefficients",
+    "GDPR": "gdpr_and_hipaa",
+    "how many rows": "how_many_rows",
+    "missing values": "missing_values",
+    "private histogram": "counts_and_summaries",
+    "save model": "saving_models",
+    "several rows per patient": "several_rows",
+    "which epsilon": "which_epsilon",
+}
+
+
+def words_of(text):
+    return {word.rstrip("s") for word in re.findall(r"[a-z]+", text.lower())}
+
+
+@pytest.mark.parametrize("asked", LOOK_UPS)
+def test_words_that_people_search_for_are_at_the_top_of_the_right_page(asked):
+    text = TEXTS[f"docs/{LOOK_UPS[asked]}.md"]
+    title, _, rest = text.partition("\n")
+    first, headings = rest.strip().partition("\n\n")[0], re.findall("^## .*", text, re.M)
+    assert words_of(asked) & words_of(title)
+    assert words_of(asked) <= words_of(" ".join([title, first, *headings]))
+
+
 def test_tables_here_speak_of_pages_with_code():
     assert {*BEFORE, *FIGURES, *WARNS} <= set(PAGES)
     shown = [name for name, text in TEXTS.items() if re.search("```python +no-run", text)]
