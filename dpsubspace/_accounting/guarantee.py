@@ -266,8 +266,8 @@ class PrivacyGuarantee:
     >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row
-      meaning     leaving out any one row changes the probability of any result by at most
-                  a factor of 2.72, plus delta
+      meaning     for those who do not know the seed, leaving out any one row changes the
+                  probability of any result by at most a factor of 2.72, plus delta
       covers      this fit only: no other step, score or fit on the same records
       public      number of records (1797), number and names of features (64),
                   set of labels (10, read from y), all parameters but random_state,
@@ -387,7 +387,8 @@ class PrivacyGuarantee:
         result = "what all others are given" if self.joint else "any result"
         slack = ", plus delta" if self.delta else ""
         limit = f"at most a factor of {factor}{slack}"
-        return f"{change} changes the probability of {result} by {limit}"
+        seed = "" if self.secure else "for those who do not know the seed, "
+        return f"{seed}{change} changes the probability of {result} by {limit}"
 
     def _headline(self) -> str:
         if self.epsilon == math.inf:
