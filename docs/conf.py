@@ -78,6 +78,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "dpsubspace"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_static" / "search_scorer.js")
 html_favicon = "_static/mark.svg"
 html_extra_path = ["example_report.html", "privacy_schema.json"]
 html_show_sourcelink = False

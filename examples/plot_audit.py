@@ -50,8 +50,8 @@ bug = AuditResult(
 print(f"249 of 250 guesses right: epsilon is at least {found:.2f}, which refutes a claim of 1")
 
 # %%
-# Several audits beside their claims
-# ----------------------------------
+# Several audits, compared with their claims
+# ------------------------------------------
 # A bar ends at the bound that the attack has shown, and the vertical mark is the claim. A bar that
 # crosses its mark refutes the claim. An open circle shows how far the bar could have come if all
 # guesses had been right. Where no bar is to be seen, the attack has shown nothing at all. By bad

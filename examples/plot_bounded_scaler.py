@@ -7,7 +7,7 @@ column in hundreds hides one in thousandths. ``StandardScaler`` would publish ex
 private rows. ``BoundedScaler`` takes ranges that are public, or estimates them from the rows with a
 part of the budget.
 
-The first fit is an honest private pipeline, charged to a ledger. The picture takes shortcuts:
+The first fit is an honest private pipeline, charged to a ledger. The plot takes shortcuts:
 it makes many fits with seeds, its public ranges are those that the description of this data set
 prints, and the test rows are taken to be public.
 """

@@ -7,7 +7,7 @@ a number for that. Single probabilities may still be biased by clipping and nois
 close to 0 or to 1 for most rows. ``DPCalibratedClassifier`` repairs them with two numbers that it
 finds on private rows that were held out.
 
-This is an honest private pipeline: the classifier is paid for by its own rows, and the repair and
+This is an honest private pipeline: the classifier is charged to its own rows, and the repair and
 both curves by the held-out rows. The rows are simulated.
 """
 

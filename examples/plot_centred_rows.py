@@ -1,10 +1,10 @@
 """
-DPSGDFClassifier or DPSGDClassifier: what does the private mean buy?
-====================================================================
+DPSGDFClassifier or DPSGDClassifier: how much does the private mean help?
+=========================================================================
 
 Both classifiers divide every row by its length, so that no row can change the model by much.
 Rows that have something in common, such as a bright background or columns that are always
-positive, are then close to each other, and hard to tell apart. ``DPSGDFClassifier`` pays for a
+positive, are then close to each other, and hard to distinguish. ``DPSGDFClassifier`` pays for a
 noisy mean of the rows with a part of its budget, and trains on what is left when the mean is taken
 off.
 
@@ -35,7 +35,8 @@ def table(n, columns, offset, seed=0):
 # What goes wrong without it?
 # ---------------------------
 # On the left are rows as they come, and on the right the same rows divided by their lengths.
-# Nothing is lost, but what told the classes apart has become small beside what they share.
+# Nothing is lost, but the differences of the classes have become small compared with what they
+# share.
 
 X, y = table(400, 2, offset=8.0)
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")

@@ -7,11 +7,11 @@ says which are like the private rows, and a private choice names one. Neither sa
 helps: at epsilon 0.2 near sets help a lot and far ones harm; at 0.5 none is of any help.
 
 The choice and the model of the first part are private, and charged to one ledger. The rest checks
-them, with shortcuts: its seeds make the picture the same each time, and would not be given where
+them, with shortcuts: its seeds make the plot the same each time, and would not be given where
 a ranking is published; accuracies are compared on test rows, which are taken to be public; and
 the public digits are drawn from the same file as the private ones.
 
-Who names a file gets the picture of the docs in it, which is made of four times as many fits.
+Who names a file gets the plot of the docs in it, which is made of four times as many fits.
 """
 
 import sys
@@ -64,7 +64,7 @@ ledger.fit(model, private, labels, X_public=(candidates[chosen],))
 print(f"chosen: {chosen}, accuracy {model.score(test, test_labels):.3f}", ledger, sep="\n")
 
 # %%
-# What the ranking tells, and what it does not
+# What the ranking shows, and what it does not
 # --------------------------------------------
 # The ranking is on the left. Beside it is how accurate two ways of training are with each set.
 

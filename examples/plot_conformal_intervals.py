@@ -7,7 +7,7 @@ holds the truth in nine of ten cases, say, whatever the model is worth. It learn
 from private rows that were held out, and the promise counts the noise.
 
 The first part is an honest private pipeline: the model and the intervals pay for rows of their own.
-The picture on the right takes a shortcut: it makes many fits with seeds. The rows are simulated,
+The plot on the right takes a shortcut: it makes many fits with seeds. The rows are simulated,
 and the test rows are taken to be public.
 """
 

@@ -78,8 +78,8 @@ print(dd.read_parquet(f"{folder}/with_risk")[["age", "visits", "risk"]].head(3).
 print(f"accuracy: {model.score(rows[COLUMNS], rows['readmitted']):.3f}")
 
 # %%
-# What more files buy
-# -------------------
+# How much more files help
+# ------------------------
 # The noise in a total stays the same, however many rows there are. So its share gets smaller
 # with each file, and a small epsilon is enough. The scores are of rows that no fit has seen.
 

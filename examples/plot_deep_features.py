@@ -6,7 +6,7 @@ A network is trained on public images (the digits 0 to 4), frozen, and put befor
 classifier of private images (the digits 5 to 9, of which it has seen none). The private rows
 pass through it one by one, so that it costs no privacy.
 
-The picture takes two shortcuts: many models are fitted to the same private rows, where an honest
+The plot takes two shortcuts: many models are fitted to the same private rows, where an honest
 project fits one and charges it; and the shape of the network was chosen by looking at such
 scores. The test rows are taken to be public. This example needs torch.
 """

@@ -7,7 +7,7 @@ computed from private rows, and a few exact ones can give a person away. Here al
 noisy and charged to one ledger.
 
 This is an honest private pipeline: the ranges of the columns are those that a doctor would name
-without a look at the rows. Only the exact quartiles in the picture, which show how good the noisy
+without a look at the rows. Only the exact quartiles in the plot, which show how good the noisy
 ones are, would have to stay at home. The 442 patients are those of scikit-learn's diabetes table.
 """
 
@@ -55,7 +55,7 @@ for name, m, first, median, third in zip(table, mean, *quartiles, strict=True):
 # %%
 # What goes with what?
 # --------------------
-# A noisy covariance matrix tells all correlations at once.
+# A noisy covariance matrix gives all correlations at once.
 
 covariance = ledger.run(private_covariance, table, **given, label="covariances").value
 spread = np.sqrt(np.diag(covariance))

@@ -3,7 +3,7 @@ Fine-tuning a public network with LoRA
 ======================================
 
 A network that was trained on public rows can be used frozen, or some of it can be trained on
-private rows. LoRA puts a product of two thin matrices beside each frozen layer and trains these
+private rows. LoRA adds a product of two thin matrices to each frozen layer and trains these
 alone, so that noise goes to few weights.
 
 The digits 0 to 4 are taken to be public, and the digits 5 to 9 to be private. Each fit is an honest
@@ -52,7 +52,7 @@ for _ in range(40):
 
 
 class LoRA(nn.Module):
-    """A frozen layer, and beside it a product of thin matrices that is trained."""
+    """A frozen layer, and in parallel a product of thin matrices that is trained."""
 
     def __init__(self, layer, rank=4):
         super().__init__()
@@ -75,7 +75,7 @@ for name, module in (("LoRA", lora), ("all weights", whole)):
 # %%
 # Accuracy at epsilon 8
 # ---------------------
-# The network has learned to tell 0 to 4 apart, and has thrown away much of what tells 5 to 9
+# The network has learned to distinguish 0 to 4, and has lost much of what distinguishes 5 to 9
 # apart. Here private training gets some of that back, but the pixels never lost it.
 
 models = {

@@ -6,7 +6,7 @@ A few people have agreed to show their rows, with or without labels, and the oth
 ``GEPClassifier`` uses the public rows to see which directions matter, and their labels to begin
 the fit somewhere better than at zero. None of that costs privacy.
 
-The fits are private. The picture takes shortcuts: it makes many fits with seeds; the public rows
+The fits are private. The plot takes shortcuts: it makes many fits with seeds; the public rows
 are drawn at random from the same table, which is the best case; and the test rows are taken to be
 public.
 """

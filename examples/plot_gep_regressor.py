@@ -6,7 +6,7 @@ A spectrum is a row of 200 numbers in one unit, and a private laboratory value b
 Spectra without such a value are public: the instrument maker has published some. ``GEPRegressor``
 learns from them for free in which few directions spectra vary, and trains along these.
 
-The first fit is an honest private pipeline, charged to a ledger. The picture takes a shortcut: it
+The first fit is an honest private pipeline, charged to a ledger. The plot takes a shortcut: it
 makes many fits with seeds. The spectra are simulated, and the test rows are taken to be public.
 """
 

@@ -1,6 +1,6 @@
 """
-GradientDirections: what does the residual buy?
-===============================================
+GradientDirections: how much does the residual help?
+====================================================
 
 Gradient embedding perturbation (Yu et al., 2021) splits each gradient in two. One part lies along a
 few directions of public gradients, and the other part is the residual. Both get noise of their
@@ -8,7 +8,7 @@ own. Without the residual, nothing is learned off the directions; with it, noise
 well. Which is better depends on how much noise there is and on the number of directions.
 
 The first fit is an honest private pipeline, but for one shortcut: the 100 public rows are drawn
-from the digits themselves. The picture takes two more: it makes many fits with seeds, and the test
+from the digits themselves. The plot takes two more: it makes many fits with seeds, and the test
 rows are taken to be public. Labels of public rows are not used.
 """
 

@@ -7,7 +7,7 @@ nothing is known of a column, a part of the budget finds out where it lies and h
 The weights come back in the units of the data, each with ``coef_std_``: what the noise of the fit
 adds to it, roughly.
 
-The first part is an honest private pipeline: one fit, charged to a ledger. The picture takes a
+The first part is an honest private pipeline: one fit, charged to a ledger. The plot takes a
 shortcut: it makes many fits with seeds. The homes are simulated, and the test rows are taken to
 be public.
 """

@@ -68,7 +68,7 @@ print(ledger)
 # Report
 # ------
 # A data protection officer files the report, which ``report.to_html(path)`` writes as a page. The
-# picture shows where the budget went.
+# plot shows what the budget was spent on.
 
 report = privacy_report(ledger, curator="Example Post", use="reading postcodes")
 print(f"\n{report.verdict}")

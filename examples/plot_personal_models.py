@@ -9,7 +9,7 @@ model is between the two: what patients have in common is learned from all of th
 for whole patients, and what is each patient's own is learned from that and the patient's visits.
 
 The first part is an honest private fit, charged to a ledger of persons, with what may be published
-of it. The picture is not: its fits have seeds, and every one would have to be charged if its
+of it. The plot is not: its fits have seeds, and every one would have to be charged if its
 rows were private. All rows are simulated, and the test rows are taken to be public.
 """
 
@@ -52,7 +52,7 @@ ledger.fit(model, X, y, groups=patients)
 print(ledger)
 print(f"R2 of the personal models {model.score(X_test, y_test, groups=patients_test):.3f}")
 
-# This may be published. With it, somebody new makes a model and tells nobody anything.
+# This may be published. With it, somebody new makes a model without sending anything to anybody.
 published = model.public_part()
 own = rng.normal(size=(8, n_columns))
 _, level = published.personal(own, own @ shared + 2.0)
@@ -61,7 +61,7 @@ print(f"the level of somebody new: {level:.2f}, in truth 2\n")
 # %%
 # More and fewer visits
 # ---------------------
-# The personal models are beside a model for all, each patient alone, and no privacy.
+# The personal models are compared with a model for all, each patient alone, and no privacy.
 
 warnings.simplefilter("ignore", PrivacyWarning)
 sizes = (1, 2, 4, 8, 16, 32)

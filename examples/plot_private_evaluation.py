@@ -41,8 +41,8 @@ with PrivacyLedger(epsilon=1.0, delta=1e-5):
     model = DPSGDFClassifier(epsilon=1.0, class_weight={1: 4.0}).fit(X_train, y_train)
 
 # %%
-# One price for all scores
-# ------------------------
+# One cost for all scores
+# -----------------------
 # Every metric is read from the same noisy counts of scores and labels.
 
 held_out = PrivacyLedger(epsilon=1.0, delta=1e-5)

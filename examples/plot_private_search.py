@@ -4,9 +4,9 @@ Which candidate is best? A private search
 
 A grid search fits every candidate to the private rows, and each fit costs privacy. So do the
 scores by which it chooses. ``PrivateSearch`` releases the best model only, and hides how many
-were tried; its price hardly depends on the number of candidates.
+were tried; its cost hardly depends on the number of candidates.
 
-The search is an honest private pipeline, charged to a ledger. The picture beside it takes a
+The search is an honest private pipeline, charged to a ledger. The plot next to it takes a
 shortcut: it fits all candidates again, to show what there was to choose from. The rows are
 simulated, and the test rows are taken to be public.
 """
@@ -66,7 +66,7 @@ left.invert_yaxis()
 one_by_one = [privacy_cost([classifier] * int(k), n_samples=4000) for k in counts]
 right.plot(counts, one_by_one, label="fitting all of them")
 right.axhline(1.0, color="C1", label="PrivateSearch")
-right.set(xlabel="number of candidates", ylabel="epsilon", ylim=(0, None), title="price")
+right.set(xlabel="number of candidates", ylabel="epsilon", ylim=(0, None), title="cost")
 right.legend()
 print(f"50 candidates one by one: epsilon {one_by_one[-1]:.1f}")
 plt.show()

@@ -10,7 +10,7 @@ a small part of the budget between public and private ones.
 are private and charged to one ledger. A shortcut: the public digits are from the same file as the
 private ones.
 
-Who names a file gets the picture of the docs in it, with seeds that make it the same each time.
+Who names a file gets the plot of the docs in it, with seeds that make it the same each time.
 """
 
 import sys

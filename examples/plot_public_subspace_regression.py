@@ -4,11 +4,11 @@ When do a few directions beat all columns?
 
 Twenty clinics run one regression with the same 40 columns, and each has weights of its own. All
 but one have published their rows. The weights of all clinics lie in three common directions, which
-the public rows tell for free. The private clinic then has to say three numbers and not 40, and
+the public rows give for free. The private clinic then has to say three numbers and not 40, and
 there is less noise in them. With few private rows that is a large gain. With many rows it is a
 small loss, because the directions are not quite right and what they miss is lost.
 
-The first part is an honest private pipeline: one fit, charged to a ledger. The picture is not: its
+The first part is an honest private pipeline: one fit, charged to a ledger. The plot is not: its
 fits have seeds, and every one would have to be charged if its rows were private. The rows are
 simulated, and the test rows are taken to be public.
 """
@@ -47,7 +47,7 @@ X_test, y_test = clinic(private, 2_000)
 # %%
 # One private model
 # -----------------
-# It is fitted in the directions that the public clinics tell.
+# It is fitted in the directions of the public clinics.
 
 ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
 model = PublicSubspaceLinearRegression(epsilon=1.0)

@@ -1,12 +1,12 @@
 """
-Quickstart: a private classifier, its statement and its price
-=============================================================
+Quickstart: a private classifier, its guarantee and its cost
+============================================================
 
 The first part is an honest private pipeline: every row is mapped by itself, nothing is fitted on
-the private rows but one classifier, and it prints what it cost. The picture takes a shortcut: it
+the private rows but one classifier, and it prints what it cost. The plot takes a shortcut: it
 makes many fits with seeds. The scores are computed on test rows that are taken to be public.
 
-To have the picture in a file, as README has it::
+To have the plot in a file, as README has it::
 
     python examples/plot_quickstart.py docs/quickstart.svg
 """
@@ -37,9 +37,9 @@ print(f"\ntest accuracy {model.score(X_test, y_test):.3f}\n")
 print(ledger)
 
 # %%
-# The price of privacy
-# --------------------
-# This makes fits at many budgets, for the picture only: were these rows really private, every one
+# The cost of privacy
+# -------------------
+# This makes fits at many budgets, for the plot only: were these rows really private, every one
 # of them would have to be charged. At 0.1 the noise is larger than the signal, and a warning would
 # say so.
 

@@ -33,7 +33,7 @@ sets = {
 labels = {name: y[second if name == "other digits" else first] for name in sets}
 
 # %%
-# Each set beside each other one
+# Distances of all pairs of sets
 # ------------------------------
 # Bright is far. All three find the other digits nearest to the digits, but they do not agree on
 # the rest: for two of them shuffled pixels are the farthest, and for optimal transport

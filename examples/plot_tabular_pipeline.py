@@ -2,10 +2,10 @@
 From a raw table to a private model
 ===================================
 
-A table of patients has numbers, categories and gaps. ``tabular_pipeline`` takes it as it comes,
-together with a *schema*: what is publicly known of each column, such as the range of ages. It
-encodes the columns by that and not by the rows, estimates privately what nobody knows, and fits a
-model. All of it shares one epsilon and has one guarantee.
+A table of patients has numbers, categories and missing values. ``tabular_pipeline`` takes it
+without preparation, together with a *schema*: what is publicly known of each column, such as the
+range of ages. It encodes the columns by that and not by the rows, estimates privately what nobody
+knows, and fits a model. All of it shares one epsilon and has one guarantee.
 
 This is an honest private pipeline, charged to a ledger. The patients are simulated, and the test
 rows are taken to be public.

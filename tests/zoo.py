@@ -502,7 +502,11 @@ class Case:
 
 
 KEEPS = "keeps something of the rows that it maps, at .*"
-VMAP, COPIED, MIXES = "vmap cannot run it", "cannot be copied", "when the rows beside it change"
+VMAP, COPIED, MIXES = (
+    "vmap cannot run it",
+    "cannot be copied",
+    "when other rows of the batch change",
+)
 
 HARMLESS = [
     *map(Case, [Attribute, Submodule, Containers, NewBuffer, OnParameter, WithHelper]),

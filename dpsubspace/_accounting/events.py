@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
 
 RELATION_IN_WORDS = {
-    "zero_out": "one record becomes a null record; their number is public",
-    "replace_one": "one record is replaced by any other; their number is public",
+    "zero_out": "one record is used or not; the number of records is public",
+    "replace_one": "one record is replaced by any other; the number of records is public",
 }
 
 # The same where a record is all rows of one person, or of another unit.
 RELATION_OF_PERSONS = {
-    "zero_out": "all rows of one {unit} become null; the number of {unit}s is public",
+    "zero_out": "all rows of one {unit} are used or not; the number of {unit}s is public",
     "replace_one": "all rows of one {unit} are replaced by any others, of any number; the number of"
     " {unit}s is public",
 }

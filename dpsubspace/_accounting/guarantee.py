@@ -266,13 +266,15 @@ class PrivacyGuarantee:
     >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row
-      neighbours  zero_out: one record becomes a null record; their number is public
-      released    2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
-      randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
+      meaning     for those who do not know the seed, leaving out any one row changes the
+                  probability of any result by at most a factor of 2.72, plus delta
+      covers      this fit only: no other step, score or fit on the same records
       public      number of records (1797), number and names of features (64),
                   set of labels (10, read from y), all parameters but random_state,
                   that the data pass the checks
-      covers      this fit only: no other step, score or fit on the same records
+      randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
+      neighbours  zero_out: one record is used or not; the number of records is public
+      released    2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
     """
 
     event: DpEvent
@@ -357,16 +359,36 @@ class PrivacyGuarantee:
         if self.unit != "row":
             words = RELATION_OF_PERSONS[relation].format(unit=self.unit)
         what = "call" if self.of.startswith(("private_", "select_")) else "fit"
-        rows = [
-            ("neighbours", f"{relation}: {words}"),
-            ("released", describe(self.event)),
-            ("randomness", randomness),
-            ("public", ", ".join(self.public)),
+        released = ("released", describe(self.event))
+        if self.epsilon == math.inf:
+            return [released]
+        joint = ("joint", "publish public_part() alone: the rest belongs to the persons")
+        return [
+            ("meaning", self._meaning()),
+            *([joint] if self.joint else []),
             ("covers", f"this {what} only: no other step, score or fit on the same records"),
+            ("public", ", ".join(self.public)),
+            ("randomness", randomness),
+            ("neighbours", f"{relation}: {words}"),
+            released,
         ]
-        if self.joint:
-            rows.append(("joint", "publish public_part() alone: the rest belongs to the persons"))
-        return rows if self.epsilon < math.inf else rows[1:2]
+
+    def _meaning(self) -> str:
+        """The guarantee for somebody who reads one line; bounds are rounded up."""
+        if self.epsilon == 0:
+            return f"nothing that was released depends on any {self.unit}"
+        who = "any one row" if self.unit == "row" else f"all rows of any one {self.unit}"
+        change = f"leaving out {who}"
+        if self.neighboring_relation == "replace_one":
+            change = f"replacing {who} by {'another' if self.unit == 'row' else 'others'}"
+        factor = f"e^{rounded(self.epsilon, math.ceil)}"
+        if self.epsilon <= 10:
+            factor = f"{float(rounded(math.exp(self.epsilon), math.ceil, 3)):,g}"
+        result = "what all others are given" if self.joint else "any result"
+        slack = ", plus delta" if self.delta else ""
+        limit = f"at most a factor of {factor}{slack}"
+        seed = "" if self.secure else "for those who do not know the seed, "
+        return f"{seed}{change} changes the probability of {result} by {limit}"
 
     def _headline(self) -> str:
         if self.epsilon == math.inf:

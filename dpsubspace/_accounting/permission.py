@@ -156,18 +156,17 @@ _WAY_OUT = (
 )
 
 _AGAIN = (
-    "Dask is running the task {key!r} again, since its worker died, its result was lost or it was"
-    " told to retry. An earlier run of it may have released something, which is spent, and no"
-    " ledger that outlives a worker would count this run beside it. This run released nothing."
-    + _WAY_OUT
-    + " Or start anew, and count what was started before as spent."
+    "Dask is running the task {key!r} again, because its worker died, its result was lost or it"
+    " was set to retry. An earlier run of it may have released something, which is spent, and"
+    " there is no ledger outside of the workers that would count both runs. This run released"
+    " nothing." + _WAY_OUT + " Or start anew, and count what was started before as spent."
 )
 
 _HIDDEN = (
-    "this fit or release belongs to a task of Dask, and it is not clear which one: it runs in a"
-    " coroutine or in a thread that the task started, or the task was started by another one that"
-    " does not tell. So it cannot be told either whether Dask is running it again, and no ledger"
-    " that outlives a worker would count that. Nothing was released." + _WAY_OUT
+    "this fit or release belongs to a task of Dask, and it is not known which one: it runs in a"
+    " coroutine or in a thread that the task started, or another task started the task. So it is"
+    " not known either whether Dask is running it again, and there is no ledger outside of the"
+    " workers that would count it. Nothing was released." + _WAY_OUT
 )
 
 
@@ -341,9 +340,9 @@ def already_paid(
 
 
 _UNPLANNED = (
-    "this is inside of a fit that was paid for as a whole, a trial of a private search or the fit"
-    " of a TabularPipeline, and is no part of what was planned for it: nothing would count it. Fit"
-    " or release it outside of that. Nothing was released."
+    "this is inside of a fit that was charged as a whole (a trial of a private search, or the fit"
+    " of a TabularPipeline), and was not planned as a part of it: nothing would count it. Fit or"
+    " release it outside. Nothing was released."
 )
 
 

@@ -245,8 +245,9 @@ def _tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
     one_mean = getattr(estimator, "preprocessing", None) == "practical"
     way_out = "Use preprocessing='auto', or scale" if one_mean else "Scale"
     warn(
-        f"{why}: they are far from 0 and hardly differ beside that, so that noise may hide how they"
-        f" do. {way_out} the columns before the fit, for example with a BoundedScaler.",
+        f"{why}: the rows are far from 0, and their differences are small in comparison, so that"
+        f" noise may hide them. {way_out} the columns before the fit, for example with a"
+        " BoundedScaler.",
         PrivacyWarning,
         about=("offset", type(estimator).__name__),
     )

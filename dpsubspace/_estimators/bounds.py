@@ -314,9 +314,9 @@ def warn_of_largest(bound: float, what: str, parameter: str) -> None:
     """Warn where a released bound is the largest of all: what is beyond counts as so large."""
     if bound >= LARGEST:
         warn(
-            f"the released bound on {what} is the largest that is looked for, 2^40 (about a"
-            " million millions). What is larger counts as so large, and the result is then far"
-            " off. Use larger units, such as days in place of nanoseconds, or give"
+            f"the released bound on {what} is 2^40 (about a million millions), the largest"
+            " possible one. Larger values count as 2^40, and the result is then far off. Use"
+            " larger units, such as days in place of nanoseconds, or give"
             f" {parameter} from public knowledge.",
             PrivacyWarning,
             about=("largest", what),

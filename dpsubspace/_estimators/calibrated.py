@@ -411,9 +411,9 @@ def _tell_of_few(target: Target, n: int, unit: str) -> None:
     few = _FEWEST * apart
     of_persons = "" if unit == ROW else f" (n_samples: {unit}s)"
     warn(
-        f"epsilon={target.epsilon:g} and {n} {unit}s are too few to say anything about"
-        f" probabilities above the noise: they stay as they are, and nothing is released or"
-        f" charged. epsilon * n_samples{of_persons} should be at least {few:g}.",
+        f"{n} {unit}s at epsilon={target.epsilon:g} are too few to correct probabilities, because"
+        " noise would hide the correction. Probabilities are not changed, and nothing is released"
+        f" or charged. epsilon * n_samples{of_persons} should be at least {few:g}.",
         PrivacyWarning,
         about=("calibration", target.epsilon),
     )

@@ -597,9 +597,9 @@ def _tell_of_width(plan: _IntervalRequest, rank: _Rank, records: Records) -> Non
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
         f"{records.n} {records.unit}s are few for confidence_level={plan.level:g} at epsilon="
-        f"{plan.target.epsilon:g}: what is predicted holds the truth as often as is asked for, but"
-        f" may be wide without any use. About {needed} {records.unit}s would do. For intervals"
-        " `target_bounds` help.",
+        f"{plan.target.epsilon:g}: sets and intervals contain the truth as often as you ask for,"
+        f" but may be too wide to be of use. About {needed} {records.unit}s are enough. For"
+        " intervals, `target_bounds` help.",
         PrivacyWarning,
         about=("conformal width", plan.target.epsilon),
     )
@@ -610,8 +610,8 @@ def _tell_of_few(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
         f"{records.n} {records.unit}s are too few for confidence_level={plan.level:g} at epsilon="
-        f"{plan.target.epsilon:g}: what is predicted holds everything that can occur, and nothing"
-        f" is released or charged. About {needed} {records.unit}s would do.",
+        f"{plan.target.epsilon:g}: each set or interval contains all possible values, and nothing"
+        f" is released or charged. About {needed} {records.unit}s are enough.",
         PrivacyWarning,
         about=("conformal", plan.target.epsilon),
     )

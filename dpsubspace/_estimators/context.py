@@ -265,10 +265,10 @@ def _warn_of_part(name: str, hosts: list[_Host]) -> None:
     whole, found = next(learners, ("", None))
     if found is not None:
         warn(
-            f"{type(found).__name__} beside {name} in {whole} learns from the rows or targets"
-            f" without any privacy, and what it has learned is part of the {whole}: the guarantee"
-            f" covers {name} alone. Replace it by what is public, such as a function, or fit it to"
-            " public rows and wrap it in sklearn.frozen.FrozenEstimator.",
+            f"{type(found).__name__}, which is in {whole} together with {name}, learns from the"
+            " rows or targets without any privacy, and what it has learned is part of the"
+            f" {whole}: the guarantee covers {name} alone. Replace it by something public, such as"
+            " a function, or fit it to public rows and wrap it in sklearn.frozen.FrozenEstimator.",
             PrivacyWarning,
             about=("learning part", name, whole),
         )
@@ -282,7 +282,7 @@ def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
     of = type(ensemble).__name__
     again = (
         " It also draws rows with replacement (bootstrap=True), and a row that is drawn twice"
-        " counts twice as much as the statement of a copy says."
+        " counts twice as much as the guarantee of a copy says."
         if getattr(ensemble, "bootstrap", False)
         else ""
     )

@@ -212,7 +212,7 @@ class SpectralPlan(Plan):
             return int(np.argmax(enough)) + 1
         k = max(1, int(np.count_nonzero(spectrum.energies)))
         warn(
-            f"`n_components`={self.n_components} of the variance cannot be told from noise: the"
+            f"`n_components`={self.n_components} of the variance is hidden by noise: the"
             f" {k} components that stand out of it explain {explained[-1]:.2g}, and are kept.",
             PrivacyWarning,
             about=("n_components", self.n_components),

@@ -275,8 +275,8 @@ class _Scores:
             curve = self._score("roc_curve", "roc_curve", of_curve, found, group)
         elif METRICS[plain].error and found.sums is not None and found.sums.hides(plain):
             warn(
-                f"noise hides {name}{whose}: what was released shows that {plain} is at most"
-                f" {value.high:.3g}, the upper end of its interval, and no more. Tighter"
+                f"noise hides {name}{whose}: the release shows only that {plain} is at most"
+                f" {value.high:.3g}, the upper end of its interval. Tighter"
                 f" `target_bounds`, more {self.records.unit}s, a larger epsilon, or fewer metrics"
                 " in one call help.",
                 PrivacyWarning,

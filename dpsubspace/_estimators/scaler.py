@@ -92,7 +92,7 @@ class ScalerPlan(Plan):
 
 
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
-    """Scale columns to a range by bounds that are public or paid for, and bound the rows.
+    """Scale columns to a range by public or privately estimated bounds, and bound the rows.
 
     Columns in different units, or far from 0, need this before a private estimator, which
     bounds each row as a whole. Entries are clipped to the bounds of their column, which go

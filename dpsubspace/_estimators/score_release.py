@@ -118,9 +118,9 @@ def _tell_of_classes(
         )
     if needed > _SMALL_CLASS * n:
         warn(
-            f"{words} will say nothing, and cost as much, if a class has fewer than about"
-            f" {needed:.0f} {unit}s ({100 * needed / n:.0f} %), or as few are predicted to be of"
-            " it, which noise hides. 'accuracy' and 'log_loss' do not depend on that.",
+            f"noise will hide {words} if a class has fewer than about {needed:.0f} {unit}s"
+            f" ({100 * needed / n:.0f} %), or if fewer are predicted to be of it. The cost is the"
+            " same then. 'accuracy' and 'log_loss' do not depend on that.",
             PrivacyWarning,
             about=("small classes", epsilon),
         )
@@ -141,8 +141,9 @@ def _tell_of_variance(sums: Summed, records: Records) -> None:
         warn(
             f"'r2' of {n} {unit}s at this epsilon is released only if the standard deviation of the"
             f" targets is at least {100 * middle:.0f} % of the width of `target_bounds`, or"
-            f" {100 * beside:.0f} % if their mean is a sixth of it off the middle: else it is NaN"
-            " or refused, and costs as much. 'root_mean_squared_error' does not depend on that.",
+            f" {100 * beside:.0f} % if their mean is a sixth of this width away from the middle."
+            " Otherwise it is NaN or refused, at the same cost. 'root_mean_squared_error' does not"
+            " depend on that.",
             PrivacyWarning,
             about=("variance of targets", n),
         )
@@ -403,10 +404,11 @@ def _hidden_variance() -> PrivacyError:
 def _tell_of_scale() -> None:
     """Warn of decision values of another size than the grid is made for, as it was released."""
     warn(
-        "nearly all decision values of the model lie in one cell of the public grid, whose cells"
-        " beside 0 end at 0.0007 and whose others are about as wide as they are far from 0. Their"
-        " order is hidden, and what depends on it is worth nothing, intervals included. Use a model"
-        " with `predict_proba`, or scale the features so that decision values are about 1 in size.",
+        "nearly all decision values of the model lie in one cell of the public grid. (The cells"
+        " next to 0 end at 0.0007, and the others are about as wide as they are far from 0.) So"
+        " the order of the values is lost, and metrics that depend on it are useless, with their"
+        " intervals. Use a model with `predict_proba`, or scale the features so that decision"
+        " values are about 1 in size.",
         PrivacyWarning,
         about=("scale of scores",),
     )

@@ -438,7 +438,7 @@ def _tell_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
     made = n_cells * noise.positive(1.0)
     warn(
         f"the noise of each of {n_cells:,} counts has a standard deviation of"
-        f" {noise.deviation:.2g}, beside {n / n_cells:.2g} of {n:,} {unit}s in a cell on average."
+        f" {noise.deviation:.2g}, and a cell has {n / n_cells:.2g} of {n:,} {unit}s on average."
         f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
         " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
         PrivacyWarning,

@@ -440,9 +440,9 @@ def tell_of_dropped(X: Any, schema: Schema) -> None:
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         warn(
             "columns that the schema does not name are dropped:"
-            f" {', '.join(repr(name) for name in names[:10])}{more}. Add to the schema what"
-            " the model may learn from, and drop the others, such as the names of persons and the"
-            " label, from the table to end this warning.",
+            f" {', '.join(repr(name) for name in names[:10])}{more}. To end this"
+            " warning, add to the schema the columns that the model may learn from, and drop the"
+            " others from the table, such as the names of persons and the label.",
             UserWarning,
             about=("dropped", tuple(names)),
         )

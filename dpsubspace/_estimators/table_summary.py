@@ -520,9 +520,9 @@ def _tell_of_noise(budget: Budget, plan: _Summary, records: Records) -> None:
     deviation, size = budget.scales[name] * total.unit(relation), records.n / len(plan.groups)
     if size < _SEEN * deviation:
         warn(
-            f"the noise of each count has a standard deviation of {deviation:.3g}, beside"
-            f" {size:.0f} {records.unit}s in a group on average: expect wide intervals. More"
-            f" {records.unit}s, fewer columns or groups, or a larger epsilon help.",
+            f"the noise of each count has a standard deviation of {deviation:.3g}, and a group has"
+            f" {size:.0f} {records.unit}s on average: expect wide intervals. More {records.unit}s,"
+            " fewer columns or groups, or a larger epsilon help.",
             PrivacyWarning,
             about=("summary", deviation),
         )

@@ -247,7 +247,7 @@ def _row_by_row(
         and _close(mapped(rows[2:3], throwaway(module)), first[2:3], _OTHER_SHAPE)
     ):
         raise ValueError(
-            "`module` maps a random row to other features when the rows beside it change, so"
+            "`module` maps a random row to other features when other rows of the batch change, so"
             " a private estimator behind it would not be private. Take out what computes"
             " across the batch (its first axis): statistics, softmax(dim=0), attention"
             " without batch_first, dynamic quantisation, scales set by the first rows seen."

@@ -215,7 +215,7 @@ def _tasks_of(
     if targets is None:
         raise ValueError(
             f"`y_public` is None, and subspace={subspace!r} learns directions from the targets of"
-            " public tasks: pass y_public=(y1, y2, ...) beside X_public=(X1, X2, ...), or"
+            " public tasks: pass y_public=(y1, y2, ...) with X_public=(X1, X2, ...), or"
             " subspace='features', which looks at public rows only."
         )
     for i, rows in enumerate(sets):

@@ -137,14 +137,14 @@ def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
     least, most = min(noise_multipliers), max(noise_multipliers)
     if most > 1e9:
         raise ValueError(
-            f"a noise multiplier of {most:.2g} leaves nothing of any data and is not"
+            f"a noise multiplier of {most:.2g} would hide any data and is not"
             " supported: it must be at most 1e9. Use a larger `epsilon`, or a smaller `n_iter`."
         )
     if 0 < least < n_samples * _LEAST:
         raise ValueError(
             f"{n_samples} rows need a noise multiplier of at least {n_samples * _LEAST:.2g}, got"
-            f" {least:.2g}: beside larger sums such noise is lost in rounding. Use a"
-            " smaller `epsilon`, or epsilon=inf for a model that is not private."
+            f" {least:.2g}: smaller noise is lost when large sums are rounded. Use a smaller"
+            " `epsilon`, or epsilon=inf for a model that is not private."
         )
 
 

@@ -510,7 +510,7 @@ def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
             if len({len(array) for array in arrays.values()}) > 1:
                 of = " and ".join(str(len(array)) for array in arrays.values())
                 of = "other numbers of" if NAMES in arrays else of  # these are private
-                raise ValueError(f"a block of `X` and that of `y` beside it have {of} rows.")
+                raise ValueError(f"a block of `X` and its block of `y` have {of} rows.")
             if NAMES in arrays:
                 names.append(arrays.pop(NAMES))
             for name, array in arrays.items():

@@ -607,7 +607,7 @@ class ScoreCells:
             Noisy numbers, true classes by rows.
         """
         if self.threshold < 0:
-            raise ValueError("these cells do not tell predictions: ask for 'confusion_matrix'.")
+            raise ValueError("these cells do not hold predictions: ask for 'confusion_matrix'.")
         return confusion(self.counts, self.threshold)
 
     def resampled(self, n_draws: int, rng: np.random.Generator) -> np.ndarray:

@@ -299,7 +299,7 @@ def _that_tell_who(
     if distinct == n and whole:
         yield "has another value in every row: is it an id? Then leave it out of the schema."
     if targets is not None and (_same(numbers, _numbers(targets)) or _tells(ids, _ids(targets))):
-        yield "tells `y` exactly in all rows: is it the label, or known only after it?"
+        yield "determines `y` in all rows: is it the label, or known only after it?"
 
 
 def _same(numbers: np.ndarray | None, targets: np.ndarray | None) -> bool:

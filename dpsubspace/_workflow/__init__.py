@@ -1,1 +1,1 @@
-"""What stands around estimators: ledgers, audits, pictures."""
+"""What stands around estimators: ledgers, audits, plots."""

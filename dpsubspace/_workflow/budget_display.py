@@ -1,4 +1,4 @@
-"""The picture of a budget: which fit or release took how much of it, and what is left."""
+"""The plot of a budget: which fit or release took how much of it, and what is left."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class BudgetDisplay(Display):
             sq_mus = _sq_mus(account, delta)
         title = f"{account.subject}: epsilon {total.epsilon:.3g} (delta = {total.delta:.3g})"
         if account.reasons:
-            title = f"{account.subject}: what was paid for (no guarantee for the whole)"
+            title = f"{account.subject}: what was charged (no guarantee for the whole)"
         display = cls(names=names, sq_mus=sq_mus, delta=delta, title=title)
         return display.plot(ax=ax, **plot_params)
 

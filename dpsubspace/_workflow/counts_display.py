@@ -1,4 +1,4 @@
-"""The picture of released counts: bars with intervals, or a map."""
+"""The plot of released counts: bars with intervals, or a map."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Kind:
 KINDS = {
     "step": Kind(
         "step without noise",
-        "a {name} learned from the private rows without any noise, beside private fits ({times}),"
+        "a {name} learned from the private rows without any noise, next to private fits ({times}),"
         " and what it learned is stored in the model. No charge of this ledger covers it. Fit it on"
         " public rows, or use a BoundedScaler or a DPPCA",
         breaks=True,

@@ -402,10 +402,10 @@ class Journal:
             raise broken(self.path, f"line {self._number} is not what was read there before")
         if size is not None and status.st_size != size:
             raise PrivacyError(
-                f"{str(self.path)!r} was written to by somebody who does not use the lock beside"
-                " it, a file whose name ends in .lock: it was deleted, or is in another folder"
-                " there. Nothing was released or charged. Give all processes one folder, and run"
-                " this again."
+                f"{str(self.path)!r} was changed by a process that does not use its lock, the file"
+                " whose name ends in .lock: the lock was deleted, or is in another folder there."
+                " Nothing was released or charged. Let all processes use one folder, and run this"
+                " again."
             )
 
     def _check_place(self, file: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The picture of what the leading directions of public gradients miss."""
+"""The plot of what the leading directions of public gradients miss."""
 
 from __future__ import annotations
 

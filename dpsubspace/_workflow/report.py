@@ -342,7 +342,7 @@ def privacy_report(
     False
     >>> print(report.verdict)  # doctest: +NORMALIZE_WHITESPACE
     NO PRIVACY GUARANTEE for this pipeline as a whole. Its noisy releases alone cost
-    epsilon = 1, delta = 1e-05, per row; that does not cover the rest.
+    epsilon = 1, delta = 1e-05, per row; this does not cover the rest.
     """
     given: dict[str, Any] = {
         "curator": curator,
@@ -378,19 +378,19 @@ def _title(account: Account, said: Mapping[str, str]) -> str:
 
 def _not_covered(account: Account) -> Iterator[Any]:
     always = [
-        "scores, plots and tables that were computed from the private rows, and any other fit on"
-        " them: charge all fits on one table to one PrivacyLedger",
-        "what was done with the rows before: cleaning, selection, imputation by their own values",
-        "whether the result is right, and as right for small groups as for large ones: noise hides"
-        " small groups most",
-        "what holds for groups: that smokers fall ill more often may be learnt, on purpose",
-        "the time that a fit took, messages of errors, and the rows themselves, which have to be"
-        " guarded like any others",
+        "scores, plots and tables that were computed from the private rows, and other fits on"
+        " them. Charge all fits on one table to one PrivacyLedger",
+        "what was done with the rows before, such as cleaning, selection, or filling missing values"
+        " by values of other rows",
+        "whether the result is correct. Noise affects small groups more than large ones",
+        "what is true of groups. For example, the result may show that smokers fall ill more often",
+        "the time that a fit took, error messages, and the rows themselves, which need protection"
+        " like any other rows",
     ]
     if account.uncharged:
-        yield Text("Not charged here, though it looked at private rows:", loud=True)
+        yield Text("Not counted here, although it used private rows:", loud=True)
         yield Bullets([sentence(words) for words in account.uncharged])
-    yield Text("No epsilon on this page covers:")
+    yield Text("No epsilon on this page covers the following:")
     yield Bullets([sentence(words) for words in always])
 
 
@@ -423,8 +423,8 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
             "Flavour of privacy": flavour,
             "Unit of privacy": UNITS.get(total.unit, total.unit),
             "Privacy loss": loss,
-            "Deployment model": "Central: the curator holds the rows in the clear and adds the"
-            " noise before anything is released",
+            "Deployment model": "Central: the curator holds the rows without noise, and noise is"
+            " added before anything is released",
             "Release": _RELEASE.get(account.kind, "One release") + "; non-interactive",
             "Data source": said["data_source"],
         },
@@ -480,8 +480,8 @@ def _relation(account: Account) -> str:
 
 def _told_to_a_registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
     yield Text(
-        "In the form of the Differential Privacy Deployments Registry, which has three tiers of"
-        " detail. What the program does not know is left open: it invents nothing."
+        "This entry has the form of the Differential Privacy Deployments Registry, with three tiers"
+        " of detail. The curator has to fill in what the program does not know."
     )
     for tier, fields in _registry(account, said).items():
         yield Table(tier, [[name, value] for name, value in fields.items()])
@@ -503,11 +503,11 @@ def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
     yield Table("Versions where this report was written", rows)
     if not planned:
         yield Text(
-            "The fit itself may have run under other versions, which a fitted model does not store."
+            "The fit itself may have used other versions. A fitted model does not store them."
         )
     yield Text(
-        "This report was computed from what the program recorded, and not from the rows. It is as"
-        " trustworthy as whoever ran the program. The questions follow NIST SP 800-226 (Guidelines"
-        " for Evaluating Differential Privacy Guarantees, 2025); answering them is no certificate"
-        " and no legal opinion."
+        "This report was computed from what the program recorded, and not from the rows. It is only"
+        " as trustworthy as those who ran the program. The questions follow NIST SP 800-226"
+        " (Guidelines for Evaluating Differential Privacy Guarantees, 2025). The answers are"
+        " neither a certificate nor a legal opinion."
     )

@@ -74,7 +74,7 @@ def _verdict_of(account: Account) -> str:
     said = promise(total.epsilon, total.delta, total.unit)
     if account.reasons:
         finite = total.epsilon < math.inf
-        rest = f" Its noisy releases alone cost {said}; that does not cover the rest."
+        rest = f" Its noisy releases alone cost {said}; this does not cover the rest."
         if account.budget is not None:
             rest += f" Their budget is epsilon = {up(account.budget[0])}."
         return f"NO PRIVACY GUARANTEE for this {account.kind} as a whole.{rest if finite else ''}"
@@ -105,7 +105,7 @@ def sections_of(account: Account, said: dict[str, str], date: str) -> list[Secti
         Section("What was released", [*_released(account)]),
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
-        Section("What the guarantee rests on", [*_rests_on(account)]),
+        Section("What the guarantee assumes", [*_rests_on(account)]),
     ]
 
 
@@ -121,24 +121,25 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         yield Bullets([sentence(caution) for caution in account.cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
         yield Text(
-            f"Delta is above one over the number of records (1/{total.n_samples:,}). Such a promise"
-            " would be kept even by publishing one whole record.",
+            "Delta is larger than one divided by the number of records"
+            f" (1/{total.n_samples:,}). Publishing one whole record would keep such a guarantee.",
             loud=True,
         )
     if attacker is not None and total.epsilon > 0:
         yield Text(_in_words(account, attacker))
     if account.budget is not None and account.reasons:
-        yield Text("The budget is a promise about the noisy releases, and about nothing else.")
+        yield Text("The budget limits what the noisy releases reveal, and nothing else.")
     elif account.budget is not None:
         yield Text(
-            "Publish the budget: it holds whatever is fitted next. What has been spent so far would"
-            " be the promise only if it had been planned from the start to stop here."
+            "Publish the budget as the guarantee, because it holds whatever is fitted next. The"
+            " epsilon that has been spent so far would be the guarantee only if it had been planned"
+            " from the start to stop here."
         )
     rows = [
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
         ["Curator (who answers for the data)", said["curator"]],
         ["Intended use", said["use"]],
-        ["Unit of protection", UNITS.get(total.unit, f"all that is of one {total.unit}")],
+        ["Unit of protection", UNITS.get(total.unit, f"all rows of one {total.unit}")],
         ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=total.unit)],
         *([["Epsilon of the budget", up(account.promised)]] if account.budget else []),
         [
@@ -157,29 +158,29 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
     rows.append(["Date of this report", date])
     left_open = [CURATED[name] for name, words in said.items() if words == FILL_IN]
     if left_open:
-        rows.append(["Left open", "; ".join(left_open)])
+        rows.append(["Not filled in yet", "; ".join(left_open)])
     yield Table("In short", rows)
     if attacker is None or not total.epsilon:
         return
     if weak:
         yield Text(
-            f"An epsilon of {up(account.promised)} is {weak}: with it a guess of"
-            f" {_guess(account.promised)} may become as likely as not. Look at what an attacker can"
-            " learn, below, before you rely on it.",
+            f"An epsilon of {up(account.promised)} is {weak}: a guess with a chance of"
+            f" {_guess(account.promised)} may become as likely as not. Before you rely on it, read"
+            " below what an attacker can learn.",
             loud=True,
         )
     yield Text(
         f"Epsilon limits how much one record (here: {UNITS.get(total.unit, total.unit)}) can"
-        f" change the probability of any result: by the factor {_factor(total.epsilon)}. Delta is a"
-        f" small allowance on top of that{_of_delta(total)}. Smaller is more private. No number is"
-        " right for everybody: an epsilon of at most 1 is commonly held to be strong, and one far"
-        " above 10 is weak (Ponomareva and others, How to DP-fy ML, 2023, draw these lines)."
+        f" change the probability of any result: at most by the factor {_factor(total.epsilon)}."
+        f" Delta is a small allowance on top of that{_of_delta(total)}. Smaller numbers mean more"
+        " privacy. No number is right for everybody. An epsilon of at most 1 is commonly called"
+        " strong, and one above 10 is called weak (Ponomareva and others, How to DP-fy ML, 2023)."
     )
 
 
 def _guess(epsilon: float) -> str:
     if epsilon > 20:
-        return "one in 485 million, or one that is less likely,"
+        return "one in 485 million, or less,"
     return f"one in {math.exp(epsilon):,.0f}"
 
 
@@ -191,7 +192,7 @@ def _of_delta(total: Any) -> str:
     if not (total.n_samples and total.delta):
         return ""
     limit = f"1/{total.n_samples:,} = {1 / total.n_samples:.2g}"
-    return f", which should be far below one over the number of records ({limit})"
+    return f", which should be far below one divided by the number of records ({limit})"
 
 
 _HIDDEN = {"zero_out": "whether a {unit} was used", "replace_one": "what a {unit} says"}
@@ -200,29 +201,32 @@ _HIDDEN = {"zero_out": "whether a {unit} was used", "replace_one": "what a {unit
 def _in_words(account: Account, attacker: Attacker) -> str:
     """The promise for somebody who has not heard of it, with one number."""
     unit, prior = account.total.unit, PRIORS[0]
-    was, used = f"whether one certain {unit} was used", "was used"
+    was, used, change = f"whether a certain {unit} was used", "was used", "had been left out"
     if account.total.neighboring_relation == "replace_one":
-        was, used = f"what one certain {unit} says", "says a certain thing"
+        was, used = f"what a certain {unit} says", "says a certain thing"
+        change = "had said something else"
     seen = "everything that has been released so far" if account.budget else "the result"
     words = (
-        f"In words: random noise limits how much anybody can learn from the result about {was}. For"
-        f" example, suppose that somebody thinks that there is a {percent(prior)} chance that it"
-        f" {used}. Seeing {seen} can raise this to {percent(attacker.posterior(prior))} at most."
+        "In words: random noise was added, so that every result would have been nearly as likely"
+        f" if any one {unit} {change}. This limits what the result can reveal about {was}. For"
+        f" example, suppose that, before seeing {seen}, somebody thinks that there is a chance of"
+        f" {percent(prior)} that this {unit} {used}. After seeing it, they can think that the"
+        f" chance is {percent(attacker.posterior(prior))} at most."
     )
     if attacker.surprise:
         words += (
-            " There is a small risk that the noise hides less than that: its probability is at most"
-            f" {one_in(attacker.surprise)}."
+            " There is a small risk that the noise hides less than this: it happens with a"
+            f" probability of at most {one_in(attacker.surprise)}."
         )
-    return f"{words} What is true of people in general is not hidden, and does not have to be."
+    return f"{words} The result still shows what is true of people in general, as it is meant to."
 
 
 _KINDS = {
     "fit": "one fit",
     "release": "one release",
     "pipeline": "all steps of one Pipeline",
-    "model": "a model, and one that it was made from",
-    "search": "a search over parameters, with everything that it fitted",
+    "model": "a model, and another one that it was made from",
+    "search": "a search over parameters, with all of its fits",
     "cross-validation": "the fits of a cross-validation",
     "ledger": "everything that was charged to one ledger",
 }
@@ -239,19 +243,20 @@ def _released(account: Account) -> Iterator[Any]:
         each = sum(item.count * item.guarantee.epsilon for item in account.items)
         if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
             less = (
-                ": less than the sum, because the noise of several releases adds up by its square"
+                ". This is less than the sum of their epsilons, because the costs of independent"
+                " noise add up by their squares"
             )
-            words = f"All of it together costs epsilon = {up(total.epsilon)}"
+            words = f"Everything together costs epsilon = {up(total.epsilon)}"
             yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
     parts = mechanisms_of(total.event)
     words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in parts}]
     if any(part.count > 1 for part in parts):
         words.append(
-            'A number in front, as in "100 x", says how many of them there were: one for each step'
-            " of training, for example."
+            'A number in front, as in "100 x", says how many such sums were released, for example'
+            " one for each step of training."
         )
     if any("DP-SGD" in item.what for item in account.items):
-        words.append("DP-SGD is training in many small steps, each of which uses one such sum.")
+        words.append("DP-SGD is training in many small steps. Each step uses one such sum.")
     if any(part.sampled for part in parts):
         words.append(_BATCHES)
     if total.epsilon < math.inf and words:
@@ -281,19 +286,20 @@ def _cost(epsilon: float) -> str:
 
 
 _MECHANISMS = {
-    "gaussian": "A sum over all records is computed, to which each record adds a limited amount,"
-    " and random noise with a Gaussian (bell-shaped) distribution is added before anything else"
-    " sees it. The multiplier says how large the noise is, over the most that one record can add."
-    " Only the noisy sums go into the result.",
+    "gaussian": "Gaussian noise is used as follows. The program computes a sum over all records, to"
+    " which each record contributes a limited amount, and adds random noise with a Gaussian"
+    " (bell-shaped) distribution. Only the noisy sum is used for the result. The multiplier says"
+    " how large the noise is: its standard deviation, divided by the most that one record can"
+    " contribute.",
     "laplace": "Some sums carry Laplace noise, which needs no delta.",
-    "range": "Some choices are drawn at random, better ones with larger probability (the"
+    "range": "Some choices are drawn at random, so that better ones are more likely (the"
     " exponential mechanism).",
-    "search": "The best of a random number of runs was released. How many runs there were must"
-    " stay hidden, and so must the time that they took.",
+    "search": "The best of a random number of runs was released. The number of runs must stay"
+    " hidden, and so must the time that they took.",
 }
 _BATCHES = (
-    "On a Poisson batch each record takes part by a coin of its own, which hides it further. Who"
-    " was in which batch is not released."
+    "In a Poisson batch, each record takes part at random and independently of the others, which"
+    " hides it further. It is not released which records were in which batch."
 )
 
 
@@ -301,25 +307,26 @@ def _protected(account: Account) -> Iterator[Any]:
     total = account.total
     if total.unit == "row":
         yield Text(
-            "One record is one row of the table. If a person has several rows, that person is"
-            " protected less than stated here (see the table below)."
+            "One record is one row of the table. A person with several rows is protected less than"
+            " stated here (see the table below)."
         )
     else:
         yield Text(
-            f"One record is all rows of one {total.unit} together, however many they are. The"
-            f" number of {total.unit}s is public, and the number of their rows is not."
+            f"One record is all rows of one {total.unit} together, however many there are. The"
+            f" number of {total.unit}s is public. The number of rows of each {total.unit} is not."
         )
     if total.neighboring_relation == "zero_out":
         yield Text(
-            "Hidden is whether a record was used: with it, and with a null record in its place,"
-            " which adds nothing, any result is about equally likely, within what epsilon and"
-            " delta allow."
+            "The noise hides whether a record was used. Any result is about equally likely with the"
+            " record and without it, and epsilon and delta limit the difference. (In place of the"
+            " record there is then a null record, which contributes nothing, so that the number of"
+            " records stays the same.)"
         )
     else:
         yield Text(
-            "Hidden is what a record says: with it, and with any other record in its place, any"
-            " result is about equally likely, within what epsilon and delta allow. That the record"
-            " is in the data is not hidden."
+            "The noise hides what a record says. Any result is about equally likely with the record"
+            " and with any other record in its place, and epsilon and delta limit the difference."
+            " The noise does not hide that the record is in the data."
         )
     attacker, unit = account.attacker, total.unit
     if attacker is None or not total.epsilon:
@@ -336,13 +343,15 @@ def _protected(account: Account) -> Iterator[Any]:
     yield Table(
         "Epsilon for other questions, at the same delta",
         rows,
-        ["What is to stay secret", "Epsilon"],
+        ["What should stay secret", "Epsilon"],
     )
     if total.joint:
         yield Text(
-            "The model has parts for single persons, made of their own rows. Publish only what"
-            " public_part() returns. The guarantee is joint: it is about what all others are given"
-            " together, and a person's own model may be given to that person and nobody else.",
+            "The model has parts for single persons, which were made from their own"
+            " rows. Publish only what public_part() returns. The guarantee is joint: for each"
+            " person, it limits what"
+            " all others together are given. The own model of a person may be given to this person"
+            " only.",
             loud=True,
         )
 
@@ -355,22 +364,22 @@ def _attack(account: Account) -> Iterator[Any]:
     attacker, total = account.attacker, account.total
     if attacker is None:
         yield Text(
-            "There is no bound on what can be learnt of a single record. What was fitted without"
-            " noise may show numbers from which rows can be told.",
+            "There is no limit to what can be learned about a single record. Whatever was fitted"
+            " without noise may contain numbers that reveal rows.",
             loud=True,
         )
         return
     if not total.epsilon:
-        yield Text("Nothing: nothing that was released depends on private records.")
+        yield Text("Nothing, because nothing that was released depends on private records.")
         return
     unit = total.unit
     secret = f"that a certain {unit} was used"
     if total.neighboring_relation == "replace_one":
         secret = f"that a certain {unit} says one thing and not another"
     yield Text(
-        "These are bounds for the worst case: an attacker who knows all other records, knows"
+        "These are limits for the worst case: an attacker who knows all other records, knows"
         " exactly what the record in question would say, and sees everything that was released."
-        f" They hold for each {unit}, whatever is done with the result afterwards."
+        f" They hold for every {unit}, whatever is done with the result afterwards."
         + (" They are about what has been spent so far." if account.budget else "")
     )
     rows = [[percent(p), percent(attacker.posterior(p))] for p in PRIORS]
@@ -379,29 +388,30 @@ def _attack(account: Account) -> Iterator[Any]:
     )
     surprise = attacker.surprise
     yield Text(
-        "That holds whatever was released."
+        "This holds whatever was released."
         if surprise == 0
-        else "There is a small risk that more than this can be learnt: its probability is at most"
-        f" {one_in(surprise)}. (Delta is not this probability: it is smaller.)"
+        else "There is a small risk that more than this can be learned: it happens with a"
+        f" probability of at most {one_in(surprise)}. (This is not delta, which is smaller.)"
     )
     rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
     yield Table(
-        f"If an attacker names the {unit}s that they hold to be used",
+        f"If an attacker names those {unit}s that they believe were used",
         rates,
-        ["Share of unused records named wrongly", "Share of used records found, at most"],
+        ["Share of unused records that they name", "Share of used records that they name, at most"],
     )
-    how = "These rates are upper bounds."
+    how = "These shares are upper limits."
     if attacker.exact:
-        how = "These rates follow from the noise itself: no attack on the result can do better."
+        how = "These shares follow from the noise itself: no attack on the result can do better."
     yield Text(
-        f"{how} By guessing, an attacker finds as large a share of the used records as they name"
-        " wrongly of the unused ones. The largest difference of both rates (the advantage of a"
-        f" membership attack) is {percent(attacker.advantage)}: 0 % would be a coin, and 100 %"
+        f"{how} An attacker who only guesses has the same share in both columns. The largest"
+        " possible difference of the two shares (the advantage of a membership attack) is"
+        f" {percent(attacker.advantage)}. A value of 0 % means pure guessing, and 100 % means"
         " certainty."
     )
     if not total.secure:
         yield Text(
-            "None of this holds against somebody who knows the seed: they can remove the noise.",
+            "None of this holds against somebody who knows the seed, because they can remove the"
+            " noise.",
             loud=True,
         )
 
@@ -411,35 +421,35 @@ def _rests_on(account: Account) -> Iterator[Any]:
     yield Text(
         "Randomness: the noise was drawn from the operating system's cryptographic generator."
         if total.secure
-        else "Randomness: the noise was made from a seed (random_state). The seed is stored in the"
-        " model. Two fits with one seed cancel their noise, even for those who do not know it. Do"
-        " not publish such a model; fit again with random_state=None.",
+        else "Randomness: the noise was made from a seed (random_state), which is stored in the"
+        " model. The noise of two fits with the same seed cancels out, even for those who do not"
+        " know the seed. Do not publish such a model. Fit again with random_state=None.",
         loud=not total.secure,
     )
     if total.public:
-        yield Text("Taken to be public knowledge, and protected by nothing:")
+        yield Text("The guarantee assumes that the following is public, and does not protect it:")
         yield Bullets([sentence(_plainer(words)) for words in total.public])
     labels = next((words for words in total.public if "read from y" in words), None)
     if labels is not None:
         yield Text(
-            f"Mind the {labels}. Which labels occur was read from the private rows and stands in"
-            " the model as it is. Where it is a secret that anybody has a certain label at all, fit"
-            " again with classes= and all labels that could occur."
+            f"Mind the {labels}. The list of labels was read from the private rows, and the model"
+            " contains it without noise. If it is a secret that anybody has a certain label, fit"
+            " again, and pass all labels that could occur as classes=."
         )
-    yield Text("The curator answers for the following, which no program can see:")
+    yield Text("The curator is responsible for the following, which no program can check:")
     yield Bullets(
         [
             sentence(words)
             for words in (
                 *account.vouched,
-                "that rows given as public, and bounds and other parameters, were not chosen by a"
-                " look at the private rows",
+                "that public rows, bounds and other parameters were not chosen by looking at the"
+                " private rows",
                 *(
-                    ("that each person has one row, or that a row is what is to be protected",)
+                    ("that each person has one row, or that it is enough to protect single rows",)
                     if total.unit == "row"
-                    else (f"that each {total.unit} has one name, in all rows",)
+                    else (f"that each {total.unit} has the same name in all of their rows",)
                 ),
-                "that those who run the fits may see the rows: the deployment model is central",
+                "that those who run the fits may see the rows (a central deployment)",
             )
         ]
     )
@@ -452,7 +462,7 @@ def _plainer(words: str) -> str:
 
 
 _PLAINER = {
-    "set of labels": "the set of labels that a model tells apart",
+    "set of labels": "the set of labels that a model can predict",
     "names of features": "names of the columns",
     "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
     "that the data pass the checks": "that the table passed the checks of its form (no missing"

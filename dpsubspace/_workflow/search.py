@@ -299,9 +299,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
         if model is None:
             raise RuntimeError(
-                "the best trial has no model, and the budget is spent. What went wrong is not told,"
-                " since that might reveal something about rows: fit the candidates to public or"
-                " invented rows."
+                "the best trial has no model, and the budget is spent. The error is not shown,"
+                " because it might reveal something about rows: fit the candidates to public or"
+                " made-up rows to see it."
             )
         for _, part in private_parts(model, fitted=True):
             if hasattr(part, "privacy_"):  # one without columns was not fitted

@@ -1,4 +1,4 @@
-"""The picture of what a private model of a table has learned of each column."""
+"""The plot of what a private model of a table has learned of each column."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ class ShapeDisplay(Display):
         if any(shape.std is not None for shape in self.shapes.values()):
             words = f"Bands and whiskers: how far the noise may have moved it ({self.level:.0%})"
             if any(isinstance(name, tuple) and bands for name, bands in self.bands_.items()):
-                words += "; hatched: not told from 0"
+                words += "; hatched: hidden by noise"
             self.figure_.supxlabel(words, fontsize="small", color=_GREY)
         if len(self.outputs) > 1:
             drawn = [*self.lines_.values(), *self.bars_.values()][0]

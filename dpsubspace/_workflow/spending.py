@@ -463,8 +463,8 @@ class _Share:
                 epsilon *= min(_LOWER, over**-0.5)
             else:
                 raise PrivacyError(
-                    "candidates on batches differ so much that no common bound of what they tell"
-                    " was found: give them one batch_size and n_iter, or batch_size=None."
+                    "candidates on batches differ so much that no common bound on their cost was"
+                    " found: give them one batch_size and n_iter, or batch_size=None."
                 )
         return Spending(private_search(event, self.n_trials), False, sq_mu**-0.5, candidates)
 
@@ -495,7 +495,7 @@ def _check_steps(candidate: Candidate) -> None:
         unknown = candidate.columns_of(part) is None
         if unknown and getattr(part, "batch_size", None) and part.n_iter == "auto":
             raise ValueError(
-                "n_iter='auto' depends on how many columns a step gets, and what batches tell on"
+                "n_iter='auto' depends on how many columns a step gets, and the cost of batches on"
                 " the number of steps: set `n_iter` of the step that has a `batch_size`."
             )
 

@@ -136,7 +136,7 @@ def test_where_noise_hides_the_answer_nothing_is_released_or_charged():
     for options, n in (({}, 499), ({"neighboring_relation": "replace_one"}, 999)):
         model = DPCalibratedClassifier(MODEL, epsilon=0.1, **options)
         rows, labels = binary(n, 0.3)
-        with pytest.warns(PrivacyWarning, match="too few to say") as caught:
+        with pytest.warns(PrivacyWarning, match="too few to correct") as caught:
             model.fit(rows, labels)
         assert caught[0].filename == __file__
         assert model.slope_ == 1.0 and model.privacy_.epsilon == 0

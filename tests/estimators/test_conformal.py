@@ -191,7 +191,7 @@ def test_with_too_few_rows_everything_is_predicted_and_nothing_charged(kind, rng
     assert fitted.expected_coverage_ == fitted.likely_coverage_ == 1.0
     said = int(str(caught[0].message).split("About ")[1].split()[0])
     X, y = draw(said + 30, rng)
-    with pytest.warns(PrivacyWarning, match="wide without any use"):  # enough, but few still
+    with pytest.warns(PrivacyWarning, match="too wide to be of use"):  # enough, but few still
         assert fitted.fit(X, y).privacy_.epsilon == 1.0
 
 
@@ -238,6 +238,6 @@ def test_candidates_are_in_order_and_end_at_all_labels():
 def test_few_rows_that_make_intervals_useless_are_told_by_public_sizes():
     X, y = np.random.default_rng(0).normal(size=(2, 4000))
     model = LinearRegression().fit(X[:50, None], y[:50])
-    with pytest.warns(PrivacyWarning, match=r"242 rows are few .* About \d+ rows would do"):
+    with pytest.warns(PrivacyWarning, match=r"242 rows are few .* About \d+ rows are enough"):
         DPConformalRegressor(model).fit(X[:242, None], y[:242])
     assert DPConformalRegressor(model).fit(X[:, None], y).half_width_ < 10  # and no warning

@@ -354,7 +354,7 @@ class Counter:
 
 def test_where_the_task_is_hidden_nothing_is_released(client):
     for hidden in (in_coroutine, in_thread_of_coroutine):
-        with pytest.raises(PrivacyError, match="it is not clear which"):
+        with pytest.raises(PrivacyError, match="it is not known which"):
             client.submit(hidden, pure=False).result(timeout=60)
 
 

@@ -300,7 +300,7 @@ def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
     numbers = {"metric": ["r2", "mean_absolute_error"], "target_bounds": (0, 1)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        told_of = (".* is NaN", "delta=", ".* will say nothing", ".* only if the standard")
+        told_of = (".* is NaN", "delta=", "noise will hide ", ".* only if the standard")
         for told in (*told_of, "noise hides"):
             warnings.filterwarnings("ignore", told, PrivacyWarning)
         for model, asked in ((Linear(), {"metric": names}), (Ridge().fit(X, y), numbers)):
@@ -460,7 +460,7 @@ def test_a_score_is_a_number_with_an_interval():
     np.testing.assert_array_equal([fpr, tpr], [curve.at, curve.value])
     assert curve.cells.roc_auc() == pytest.approx(metrics.roc_auc_score(y, X[:, 0]), abs=0.05)
     assert curve.cells.resampled(7, np.random.default_rng(0)).shape[0] == 7
-    with pytest.raises(ValueError, match="do not tell predictions"):
+    with pytest.raises(ValueError, match="do not hold predictions"):
         curve.cells.confusion_matrix()
 
 

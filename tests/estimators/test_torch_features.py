@@ -333,7 +333,7 @@ MIXING = {
 
 @pytest.mark.parametrize("function", MIXING.values(), ids=MIXING)
 def test_modules_that_mix_rows_are_refused(function):
-    with pytest.raises(ValueError, match="when the rows beside it change"):
+    with pytest.raises(ValueError, match="when other rows of the batch change"):
         TorchFeatures(Calls(function)).fit(ROWS)
 
 

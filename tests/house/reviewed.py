@@ -1,7 +1,7 @@
 """What a reviewer must read: the functions that can break the promise of a fit.
 
 ``python tests/house/reviewed.py`` counts them for fits of many kinds, ``-v`` names them and the
-lines that no fit ran, and ``--write`` puts the table and the files into ``docs/design.md``.
+lines that no fit ran, and ``--write`` puts the table and the files into ``docs/reviewing.md``.
 
 Every fit runs twice: on some data, and on a neighbour that is given the outputs of the releases of
 the first. Noise is drawn from the same bits. What depends on released and public values alone
@@ -53,7 +53,8 @@ from dpsubspace._release import mechanisms, noise
 
 TRUSTED = ("_accounting", "_release")
 DEPTH = 8
-DESIGN = Path(__file__).parents[2] / "docs" / "design.md"  # the package may be installed apart
+# Not relative to the package, which may be installed apart.
+REVIEWING = Path(__file__).parents[2] / "docs" / "reviewing.md"
 
 # What a value holds ---------------------------------------------------------------------------
 
@@ -551,7 +552,7 @@ def text(reviews):
 
 def listed():
     """Files in which private numbers are handled, as the page lists them."""
-    page = DESIGN.read_text(encoding="utf-8").partition("Private numbers are handled in")[2]
+    page = REVIEWING.read_text(encoding="utf-8").partition("Private numbers are handled in")[2]
     lines = page.partition("Bounds, noise")[0].splitlines()
     found = [line[2:].split(": ") for line in lines if line.startswith("- ")]
     return {
@@ -563,10 +564,10 @@ def listed():
 
 def write(reviews):
     """Put the table and the files into the page."""
-    page = DESIGN.read_text(encoding="utf-8")
+    page = REVIEWING.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    DESIGN.write_text(f"{before}{BEGIN}\n{text(reviews)}\n{END}{after}", encoding="utf-8")
+    REVIEWING.write_text(f"{before}{BEGIN}\n{text(reviews)}\n{END}{after}", encoding="utf-8")
 
 
 def told(review):

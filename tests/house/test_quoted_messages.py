@@ -71,7 +71,7 @@ MISTAKES = {
 }
 
 
-def quoted(page="tables.md"):
+def quoted(page="table_errors.md"):
     """Rows of a page's table of errors: what is wrong, and the message."""
     page = (DOCS / page).read_text(encoding="utf-8")
     table = page.partition("| what is wrong | the message |\n| --- | --- |\n")[2].partition("\n\n")[
@@ -165,12 +165,12 @@ def test_a_reader_gets_the_message_that_the_page_on_dask_quotes(wrong):
     with client, pytest.raises((ValueError, ClusterError)) as raised:
         DASK_MISTAKES[wrong]()
     waited = str(raised.value).replace("worker for 0 seconds", "worker for 30 seconds")
-    assert waited == quoted("dask.md")[wrong]
+    assert waited == quoted("dask_failures.md")[wrong]
 
 
 def test_a_reader_who_has_started_no_client_gets_the_message_that_the_page_quotes():
     with pytest.raises(ValueError) as raised:
         fit_on_blocks()
-    messages = quoted("dask.md")
+    messages = quoted("dask_failures.md")
     assert str(raised.value) == messages["there is no client"]
     assert messages.keys() == {"there is no client", *DASK_MISTAKES}

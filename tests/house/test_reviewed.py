@@ -1,4 +1,4 @@
-"""Private numbers are handled in no other files than docs/design.md lists.
+"""Private numbers are handled in no other files than docs/reviewing.md lists.
 
 ``reviewed.py --write`` runs all fits and writes the list, which takes a quarter of an hour.
 """

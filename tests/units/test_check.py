@@ -49,7 +49,12 @@ def test_a_table_that_agrees(capsys, library):
         ("age", [f"p{i}" for i in range(N)], Categories(["p0", "p1"]), "is it an id?"),
         ("ward", ["a ", *ROWS["ward"][1:]], KIND["ward"], "'a ' (1, probably 'A')"),
         ("ward", ROWS["ward"], Categories(["A", "B", "C"]), "no row with ['C']"),
-        ("ward", ["sick" if s else "well" for s in ROWS["sick"]], ["sick", "well"], "`y` exactly"),
+        (
+            "ward",
+            ["sick" if s else "well" for s in ROWS["sick"]],
+            ["sick", "well"],
+            "determines `y`",
+        ),
     ],
 )
 def test_a_finding(capsys, column, values, kind, finding):
@@ -66,7 +71,7 @@ def test_most_rows_at_the_low_end_need_no_logarithm(capsys):
 
 def test_the_target_of_a_regression_in_another_unit(capsys):
     found = told(capsys, KIND, ROWS[["age", "ward"]], 3 - 0.5 * ROWS["age"])
-    assert found == ["age: tells `y` exactly in all rows: is it the label, or known only after it?"]
+    assert found == ["age: determines `y` in all rows: is it the label, or known only after it?"]
 
 
 def test_columns_that_are_not_there_or_not_named(capsys):

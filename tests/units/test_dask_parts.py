@@ -92,7 +92,7 @@ REFUSED = {
     "other lengths of blocks": (
         DPSGDClassifier(),
         (unknown(FRAME[NAMES]), unknown(FRAME["y"], lengths(N)[::-1])),
-        r"a block of `X` and that of `y` beside it have \d+ and \d+ rows",
+        r"a block of `X` and its block of `y` have \d+ and \d+ rows",
     ),
     "other types in a part": (
         DPSGDClassifier(),

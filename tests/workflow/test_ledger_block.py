@@ -387,13 +387,13 @@ def test_planned_fits_are_paid_once_and_nothing_else_is():
     plan = small(delta=1e-7).privacy_event(n_samples=len(X))
     with ledger() as book:
         with already_paid(1e-7, [plan], ("zero_out", "row")):
-            with pytest.raises(PrivacyError, match="no part of what was planned"):
+            with pytest.raises(PrivacyError, match="not planned as a part of it"):
                 private_mean(X, data_norm=1.0, epsilon=0.31)
-            with pytest.raises(PrivacyError, match="no part of what was planned"):
+            with pytest.raises(PrivacyError, match="not planned as a part of it"):
                 small(epsilon=0.31).fit(X, y)
             model = clone(small()).fit(X, y)
             assert model.privacy_.delta == 1e-7
-            with pytest.raises(PrivacyError, match="no part of what was planned"):
+            with pytest.raises(PrivacyError, match="not planned as a part of it"):
                 model.fit(X, y)
         assert len(book) == 0
         model.fit(X, y)
@@ -403,7 +403,7 @@ def test_planned_fits_are_paid_once_and_nothing_else_is():
 def test_less_may_run_in_place_of_what_was_planned():
     X, y = table()
     with already_paid(1e-5, [gaussian(10.0)], ("zero_out", "row")):
-        with pytest.raises(PrivacyError, match="no part"):
+        with pytest.raises(PrivacyError, match="not planned as a part"):
             small(epsilon=None, noise_multiplier=9.9 * 5**0.5).fit(X, y)
         small(epsilon=None, noise_multiplier=10.1 * 5**0.5).fit(X, y)
 
@@ -415,7 +415,7 @@ def test_what_was_planned_for_others_is_not_paid():
     for relation, unit in (("replace_one", "row"), ("zero_out", "person")):
         with (
             already_paid(1e-5, [plan], (relation, unit)),
-            pytest.raises(PrivacyError, match="no part of what was planned"),
+            pytest.raises(PrivacyError, match="not planned as a part of it"),
         ):
             small().fit(X, y)
 
@@ -524,7 +524,7 @@ def test_what_learns_beside_a_fit_is_named():
     members = VotingClassifier([("a", small(epsilon=3.0)), ("b", LogisticRegression())])
     for model, learner in ((scaled, "StandardScaler"), (members, "LogisticRegression")):
         told = [text for text in warned(lambda m=model: m.fit(X, y)) if "learns from" in text]
-        assert len(told) == 1 and told[0].startswith(f"{learner} beside DP")
+        assert len(told) == 1 and told[0].startswith(f"{learner}, which is in ")
     plain = TransformedTargetRegressor(DPLinearRegression(), func=abs, inverse_func=abs)
     assert not [text for text in warned(lambda: plain.fit(X, y)) if "learns from" in text]
 

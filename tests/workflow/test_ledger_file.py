@@ -357,7 +357,7 @@ def test_writers_whose_locks_are_apart_do_not_write_over_each_other(tmp_path, mo
     first, second = ledger(path=path), ledger(path=path)
     with first._book.held():
         second.charge(gaussian(10.0), "second", **ZERO_OUT)
-        with pytest.raises(PrivacyError, match="does not use the lock"):
+        with pytest.raises(PrivacyError, match="does not use its lock"):
             first._book.add("first", gaussian(10.0), About())
     first.charge(gaussian(10.0), "first", **ZERO_OUT)
     assert [entry.label for entry in PrivacyLedger.load(path).entries] == ["second", "first"]

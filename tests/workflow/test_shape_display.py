@@ -263,7 +263,7 @@ def test_maps_are_hatched_where_they_are_not_told_from_zero():
     names = ("age", "gain")
     display = ShapeDisplay.from_estimator(model, [names], level=0.999999)
     assert len(display.bands_[names]) == 1
-    assert "hatched: not told from 0" in display.figure_.get_supxlabel()
+    assert "hatched: hidden by noise" in display.figure_.get_supxlabel()
     display = ShapeDisplay.from_estimator(fitted(interactions=True, epsilon=float("inf")), [names])
     assert display.bands_[names] == [] and display.figure_._supxlabel is None
 
