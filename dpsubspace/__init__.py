@@ -1,65 +1,9 @@
 """Differentially private learning for scikit-learn."""
 
+import importlib
 import warnings
 from typing import Any
 
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
-from dpsubspace._estimators.calibrated import DPCalibratedClassifier
-from dpsubspace._estimators.choice import PublicChoice, select_public
-from dpsubspace._estimators.coefficients import PrivateCoefficients, private_coefficients
-from dpsubspace._estimators.conformal import DPConformalClassifier, DPConformalRegressor
-from dpsubspace._estimators.diagnostics import (
-    ProjectionError,
-    Spread,
-    private_projection_error,
-    private_spread,
-)
-from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
-from dpsubspace._estimators.dpsgd import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
-from dpsubspace._estimators.functions import private_covariance, private_mean, private_quantile
-from dpsubspace._estimators.gep import GEPClassifier, GEPRegressor
-from dpsubspace._estimators.gsd import GSDScorer, SubspaceDistance, gradient_subspace_distance
-from dpsubspace._estimators.guide import GradientDirections
-from dpsubspace._estimators.pca import DPPCA
-from dpsubspace._estimators.personal import PersonalizedLinearRegression
-from dpsubspace._estimators.personal_fit import SharedLinearModel, SharedLogisticModel
-from dpsubspace._estimators.personal_logistic import PersonalizedLogisticRegression
-from dpsubspace._estimators.private_scores import private_score
-from dpsubspace._estimators.regression import (
-    DPLinearRegression,
-    PublicSubspaceLinearRegression,
-)
-from dpsubspace._estimators.scaler import BoundedScaler
-from dpsubspace._estimators.score_request import PrivateScore
-from dpsubspace._estimators.table_counts import PrivateCounts, private_counts
-from dpsubspace._estimators.table_encoder import TableEncoder
-from dpsubspace._estimators.table_summary import PrivateSummary, private_summary
-from dpsubspace._estimators.tabular import TabularPipeline, tabular_pipeline
-from dpsubspace._estimators.torch_features import TorchFeatures
-from dpsubspace._estimators.torch_models import DPModuleClassifier, DPModuleRegressor
-from dpsubspace._public.subspace import principal_angles as _principal_angles
-from dpsubspace._public.subspace import subspace_distance
-from dpsubspace._statistics.score_cells import ScoreCells
-from dpsubspace._tables.kinds import Categories, PrivateRange, Range
-from dpsubspace._tables.schema import Schema
-from dpsubspace._workflow.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
-from dpsubspace._workflow.budget_display import BudgetDisplay
-from dpsubspace._workflow.coefficient_display import CoefficientDisplay
-from dpsubspace._workflow.counts_display import PrivateCountsDisplay
-from dpsubspace._workflow.evaluation import (
-    PrivacyUtilityDisplay,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
-)
-from dpsubspace._workflow.importance_display import ImportanceDisplay
-from dpsubspace._workflow.journal import LedgerEntry
-from dpsubspace._workflow.ledger import PrivacyLedger
-from dpsubspace._workflow.planner import privacy_cost, privacy_event, share_budget
-from dpsubspace._workflow.projection_display import ProjectionErrorDisplay
-from dpsubspace._workflow.ranking import GSDRankingDisplay
-from dpsubspace._workflow.report import PrivacyReport, privacy_report
-from dpsubspace._workflow.search import PrivateSearch
-from dpsubspace._workflow.shape_display import ShapeDisplay
 from dpsubspace.exceptions import (
     ClusterError,
     PrivacyBudgetError,
@@ -70,99 +14,86 @@ from dpsubspace.exceptions import (
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "DPPCA",
-    "AuditDisplay",
-    "AuditResult",
-    "BoundedScaler",
-    "BudgetDisplay",
-    "Categories",
+# Public names by the module that has them, which is imported when one of them is first asked for:
+# few programs need them all. `__init__.pyi` has the same for type checkers.
+_NAMES = {
+    "_accounting.guarantee": ["PrivacyGuarantee", "Released"],
+    "_estimators.calibrated": ["DPCalibratedClassifier"],
+    "_estimators.choice": ["PublicChoice", "select_public"],
+    "_estimators.coefficients": ["PrivateCoefficients", "private_coefficients"],
+    "_estimators.conformal": ["DPConformalClassifier", "DPConformalRegressor"],
+    "_estimators.diagnostics": [
+        "ProjectionError",
+        "Spread",
+        "private_projection_error",
+        "private_spread",
+    ],
+    "_estimators.distances": ["optimal_transport_distance", "task2vec_distance"],
+    "_estimators.dpsgd": ["DPSGDClassifier", "DPSGDFClassifier", "DPSGDRegressor"],
+    "_estimators.functions": ["private_covariance", "private_mean", "private_quantile"],
+    "_estimators.gep": ["GEPClassifier", "GEPRegressor"],
+    "_estimators.gsd": ["GSDScorer", "SubspaceDistance", "gradient_subspace_distance"],
+    "_estimators.guide": ["GradientDirections"],
+    "_estimators.pca": ["DPPCA"],
+    "_estimators.personal": ["PersonalizedLinearRegression"],
+    "_estimators.personal_fit": ["SharedLinearModel", "SharedLogisticModel"],
+    "_estimators.personal_logistic": ["PersonalizedLogisticRegression"],
+    "_estimators.private_scores": ["private_score"],
+    "_estimators.regression": ["DPLinearRegression", "PublicSubspaceLinearRegression"],
+    "_estimators.scaler": ["BoundedScaler"],
+    "_estimators.score_request": ["PrivateScore"],
+    "_estimators.table_counts": ["PrivateCounts", "private_counts"],
+    "_estimators.table_encoder": ["TableEncoder"],
+    "_estimators.table_summary": ["PrivateSummary", "private_summary"],
+    "_estimators.tabular": ["TabularPipeline", "tabular_pipeline"],
+    "_estimators.torch_features": ["TorchFeatures"],
+    "_estimators.torch_models": ["DPModuleClassifier", "DPModuleRegressor"],
+    "_public.subspace": ["subspace_distance"],
+    "_statistics.score_cells": ["ScoreCells"],
+    "_tables.kinds": ["Categories", "PrivateRange", "Range"],
+    "_tables.schema": ["Schema"],
+    "_workflow.audit": ["AuditDisplay", "AuditResult", "audit_epsilon", "audit_estimator"],
+    "_workflow.budget_display": ["BudgetDisplay"],
+    "_workflow.coefficient_display": ["CoefficientDisplay"],
+    "_workflow.counts_display": ["PrivateCountsDisplay"],
+    "_workflow.evaluation": [
+        "PrivacyUtilityDisplay",
+        "PrivateCalibrationDisplay",
+        "PrivateRocCurveDisplay",
+    ],
+    "_workflow.importance_display": ["ImportanceDisplay"],
+    "_workflow.journal": ["LedgerEntry"],
+    "_workflow.ledger": ["PrivacyLedger"],
+    "_workflow.planner": ["privacy_cost", "privacy_event", "share_budget"],
+    "_workflow.projection_display": ["ProjectionErrorDisplay"],
+    "_workflow.ranking": ["GSDRankingDisplay"],
+    "_workflow.report": ["PrivacyReport", "privacy_report"],
+    "_workflow.search": ["PrivateSearch"],
+    "_workflow.shape_display": ["ShapeDisplay"],
+}
+_MODULES = {name: f"dpsubspace.{module}" for module, names in _NAMES.items() for name in names}
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "ClusterError",
-    "CoefficientDisplay",
-    "DPCalibratedClassifier",
-    "DPConformalClassifier",
-    "DPConformalRegressor",
-    "DPLinearRegression",
-    "DPModuleClassifier",
-    "DPModuleRegressor",
-    "DPSGDClassifier",
-    "DPSGDFClassifier",
-    "DPSGDRegressor",
-    "GEPClassifier",
-    "GEPRegressor",
-    "GSDRankingDisplay",
-    "GSDScorer",
-    "GradientDirections",
-    "ImportanceDisplay",
-    "LedgerEntry",
-    "PersonalizedLinearRegression",
-    "PersonalizedLogisticRegression",
     "PrivacyBudgetError",
     "PrivacyError",
-    "PrivacyGuarantee",
-    "PrivacyLedger",
-    "PrivacyReport",
-    "PrivacyUtilityDisplay",
     "PrivacyWarning",
-    "PrivateCalibrationDisplay",
-    "PrivateCoefficients",
-    "PrivateCounts",
-    "PrivateCountsDisplay",
-    "PrivateRange",
-    "PrivateRocCurveDisplay",
-    "PrivateScore",
-    "PrivateSearch",
-    "PrivateSummary",
-    "ProjectionError",
-    "ProjectionErrorDisplay",
-    "PublicChoice",
     "PublicDataWarning",
-    "PublicSubspaceLinearRegression",
-    "Range",
-    "Released",
-    "Schema",
-    "ScoreCells",
-    "ShapeDisplay",
-    "SharedLinearModel",
-    "SharedLogisticModel",
-    "Spread",
-    "SubspaceDistance",
-    "TableEncoder",
-    "TabularPipeline",
-    "TorchFeatures",
-    "audit_epsilon",
-    "audit_estimator",
-    "gradient_subspace_distance",
-    "optimal_transport_distance",
-    "privacy_cost",
-    "privacy_event",
-    "privacy_report",
-    "private_coefficients",
-    "private_counts",
-    "private_covariance",
-    "private_mean",
-    "private_projection_error",
-    "private_quantile",
-    "private_score",
-    "private_spread",
-    "private_summary",
-    "select_public",
-    "share_budget",
-    "subspace_distance",
-    "tabular_pipeline",
-    "task2vec_distance",
+    *_MODULES,
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Give what has another name now, with a warning."""
+    """Import what is asked for; give what has another name now, with a warning."""
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     if name == "Buy":
         warnings.warn(
             "`dpsubspace.Buy` is called `PrivateRange` now; the old name goes in version 0.3.",
             FutureWarning,
             stacklevel=2,
         )
-        return PrivateRange
+        return __getattr__("PrivateRange")
     if name == "principal_angles":
         warnings.warn(
             "`dpsubspace.principal_angles` goes in version 0.3: `scipy.linalg.subspace_angles` of"
@@ -170,5 +101,9 @@ def __getattr__(name: str) -> Any:
             FutureWarning,
             stacklevel=2,
         )
-        return _principal_angles
+        return importlib.import_module("dpsubspace._public.subspace").principal_angles
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

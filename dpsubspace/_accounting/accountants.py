@@ -152,10 +152,13 @@ class Mechanism:
 
 def merged(parts: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
     """Mechanisms with equal ones as one: in which order they ran makes no difference."""
-    counts: Counter[Mechanism] = Counter()
+    counts: Counter[tuple[Any, ...]] = Counter()
     for part in parts:
-        counts[part if part.count == 1 else replace(part, count=1)] += part.count
-    return tuple(replace(part, count=n) if n > 1 else part for part, n in counts.items())
+        counts[part.kind, part.value, part.rate, part.shape, part.inside] += part.count
+    return tuple(
+        Mechanism(kind, value, n, rate, shape, inside)
+        for (kind, value, rate, shape, inside), n in counts.items()
+    )
 
 
 def each_mechanism(event: Any) -> Iterator[Mechanism]:

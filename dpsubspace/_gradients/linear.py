@@ -68,8 +68,8 @@ class OuterGradients:
         # are those of each record: whether it counts must not depend on others. NaN never fits.
         if norms.shape[0]:
             longest = self.longest
-            longest = float(xp.max(self.feature_norms)) if longest is None else longest
-            largest, half = float(xp.max(r_norms)), most / 2  # the half is for rounding
+            longest = float(self.feature_norms.max()) if longest is None else longest
+            largest, half = float(r_norms.max()), most / 2  # the half is for rounding
             of_scale = largest * self.features.largest_scale
             if longest <= most and largest * longest <= half and of_scale <= half:
                 return norms

@@ -443,7 +443,7 @@ class FeatureBlock:
         In float64. A record of weight zero contributes zero, also where its residual is not finite.
         """
         xp = namespace(weights)
-        if not bool(xp.all(weights)):
+        if not bool(weights.all()):
             residuals = xp.where(weights[:, None] == 0, xp.zeros_like(residuals), residuals)
         weights = xp.astype(weights, residuals.dtype, copy=False)
         if self.shrink is not None:

@@ -138,16 +138,18 @@ class Candidate:
         return self.sizes["n_features"] if id(part) in whole else None
 
     @property
-    def paying(self) -> list[Any]:
-        parts = [part for _, part in private_parts(self.estimator)]
-        return [part for part in parts if not is_free(self.plan(part))]
+    def paying(self) -> list[tuple[Any, DpEvent]]:
+        """Parts that release something, with the event of each."""
+        planned = [(part, self.plan(part)) for _, part in private_parts(self.estimator)]
+        return [(part, event) for part, event in planned if not is_free(event)]
 
     @property
     def event(self) -> DpEvent:
-        return composed(self.plan(part) for part in self.paying)
+        return composed(event for _, event in self.paying)
 
     def set_budget(self, epsilon: float, delta: float) -> DpEvent:
-        share_of_parts(self.paying, self.plan, epsilon=epsilon, delta=delta)
+        parts = [part for part, _ in self.paying]
+        share_of_parts(parts, self.plan, epsilon=epsilon, delta=delta)
         return self.event
 
 
@@ -247,8 +249,8 @@ class Trial:
         if self._private:
             only_once()
         paying = self.candidate.paying
-        planned = [self.candidate.plan(part) for part in paying]
-        relation = paying[0]._whole.neighboring_relation if paying else ""
+        planned = [event for _, event in paying]
+        relation = paying[0][0]._whole.neighboring_relation if paying else ""
         kind = (relation, rows.unit)
         with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
             warnings.simplefilter("ignore")
@@ -472,7 +474,7 @@ class _Share:
         score = _Score(self.relation, len(candidates))
         parts, plans, weights = [], {}, []
         for candidate in candidates:
-            own = candidate.paying
+            own = [part for part, _ in candidate.paying]
             squares = [gaussian_sq_mu(float(part._whole.epsilon), self.delta) for part in own]
             parts += own
             plans |= {id(part): candidate.plan for part in own}
@@ -491,7 +493,7 @@ class _Share:
 
 
 def _check_steps(candidate: Candidate) -> None:
-    for part in candidate.paying:
+    for part, _ in candidate.paying:
         unknown = candidate.columns_of(part) is None
         if unknown and getattr(part, "batch_size", None) and part.n_iter == "auto":
             raise ValueError(

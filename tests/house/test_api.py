@@ -1,6 +1,9 @@
 """The public interface is the one that was written down."""
 
+import ast
 import difflib
+import importlib
+from pathlib import Path
 
 import api
 
@@ -28,3 +31,13 @@ def test_a_change_of_a_default_is_seen(monkeypatch):
     monkeypatch.setattr(dpsubspace, "subspace_distance", lambda A, B, scale=2.0: 0.0)
     changed = [line for line in api.lines() if line not in before]
     assert changed == ["subspace_distance(A, B, scale=2.0): function"]
+
+
+def test_type_checkers_are_told_where_each_name_is():
+    """What ``__init__.pyi`` imports, ``__init__.py`` gives when it is asked for."""
+    stub = ast.parse(Path(dpsubspace.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    told = {alias.name: node.module for node in imports for alias in node.names}
+    assert told.keys() == set(dpsubspace.__all__) <= set(dir(dpsubspace))
+    for name, module in told.items():
+        assert getattr(importlib.import_module(module), name) is getattr(dpsubspace, name)

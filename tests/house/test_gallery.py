@@ -13,9 +13,8 @@ import dpsubspace
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("plot_*.py"))
 SHOWN = sorted(
     name
-    for name, item in vars(dpsubspace).items()
-    if name in dpsubspace.__all__
-    and inspect.isclass(item)
+    for name in dpsubspace.__all__
+    if inspect.isclass(item := getattr(dpsubspace, name))
     and (issubclass(item, BaseEstimator) or name.endswith("Display"))
     and name
     not in ("SharedLinearModel", "SharedLogisticModel", "TabularPipeline")  # made by others

@@ -47,6 +47,17 @@ print(DPSGDFClassifier(epsilon=5.0).fit(X, X[:, 0] > 0).privacy_)
     assert "epsilon = 5" in run(code)
 
 
+def test_modules_are_imported_when_a_name_of_theirs_is_asked_for():
+    loaded = "sorted(name for name in sys.modules if name.startswith('dpsubspace'))"
+    assert run(f"import sys, dpsubspace; print(*{loaded})").split() == [
+        "dpsubspace",
+        "dpsubspace.exceptions",
+    ]
+    after = run(f"import sys; from dpsubspace import DPSGDClassifier; print(*{loaded})").split()
+    assert "dpsubspace._estimators.dpsgd" in after
+    assert not [name for name in after if name.startswith("dpsubspace._workflow")]
+
+
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r'pip install "dpsubspace\[torch\]"'):

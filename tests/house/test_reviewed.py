@@ -63,7 +63,7 @@ def test_what_sets_a_bound_a_noise_an_event_or_a_charge_is_found():
     assert names >= {
         "_array.sum_slack",
         "_rows.records.RowMap.bound",
-        "_release.noise.SecureNoise.gaussian",
+        "_release.noise._SecureStream.gaussian",
         "_accounting.budget.Budget.split",
         "_estimators.linear_fit._budget",
         "_workflow.ledger_state.LedgerState.add",

@@ -1,7 +1,9 @@
 """What draws noise, and the one function that adds it."""
 
+import copy
 import math
 import multiprocessing
+import pickle
 
 import joblib
 import numpy as np
@@ -96,6 +98,69 @@ def test_threads_draw_different_noise(rng):
     tasks = [joblib.delayed(_coefficients)(X, y) for _ in range(2)]
     first, second = joblib.Parallel(n_jobs=2, backend="threading")(tasks)
     assert not np.allclose(first, second)
+
+
+# Noise that is drawn ahead ---------------------------------------------------------------------
+
+WIDE = 2.0**24  # three integers of this scale are the same twice with a probability below 1e-22
+
+
+def drawn(stream, times=400):
+    """So many draws of the same shape and scale, one after another."""
+    return np.array([stream.gaussian((3,), WIDE) for _ in range(times)])
+
+
+def n_different(draws):
+    return len(np.unique(np.concatenate([*draws]), axis=0))
+
+
+def test_noise_drawn_ahead_has_the_stated_scale_and_shape():
+    stream = SecureNoise().child("steps")
+    for scale in (WIDE, 3 * WIDE, WIDE):
+        for shape in ((4,), (2, 2), ()):
+            draws = [np.asarray(stream.gaussian(shape, scale)) for _ in range(1000)]
+            assert {draw.shape for draw in draws} == {shape}
+            assert stats.kstest(np.ravel(draws) / scale, "norm").pvalue > RARE
+
+
+def test_noise_drawn_ahead_is_given_once():
+    assert n_different([drawn(SecureNoise().child("steps"))]) == 400
+
+
+def test_threads_that_share_noise_drawn_ahead_get_different_noise():
+    stream = SecureNoise().child("steps")
+    tasks = [joblib.delayed(drawn)(stream) for _ in range(4)]
+    assert n_different(joblib.Parallel(n_jobs=4, backend="threading")(tasks)) == 1600
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copies_hold_no_noise_drawn_ahead(copied):
+    stream = SecureNoise().child("steps")
+    begun = drawn(stream, 3)  # others wait
+    other = copied(stream)
+    assert other.secure
+    assert n_different([begun, drawn(stream, 10), drawn(other, 10)]) == 23
+
+
+def _put_draws(queue, stream):
+    queue.put(drawn(stream, 10))
+
+
+def test_a_forked_process_holds_no_noise_drawn_ahead():
+    context = multiprocessing.get_context("fork")
+    queue, stream = context.Queue(), SecureNoise().child("steps")
+    begun = drawn(stream, 3)
+    workers = [context.Process(target=_put_draws, args=(queue, stream)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    found = [begun, drawn(stream, 10), *(queue.get(timeout=60) for _ in workers)]
+    for worker in workers:
+        worker.join()
+    assert n_different(found) == 33
 
 
 def test_random_state():
