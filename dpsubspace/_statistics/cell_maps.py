@@ -10,9 +10,10 @@ postprocessing: the likelihood of a distribution is known, since that of the noi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -157,8 +158,13 @@ class Noisy:
 
     def log_likelihoods(self, expected: Given, columns: slice | int) -> np.ndarray:
         """Of distributions that give this, up to a constant: (columns, h)."""
-        products = self.values[columns] @ expected.values.T
-        return (products - expected.half_squares) / (self.variance[columns] + MISFIT**2)
+        logs = self.values[columns] @ expected.values.T
+        logs -= expected.half_squares
+        logs /= self.variance[columns] + MISFIT**2
+        return logs
+
+    def at(self, some: Any) -> Noisy:
+        return Noisy(self.values[some], self.variance[some])
 
     def with_more(self, more: Noisy) -> Noisy:
         """Weighted means with what was released of the same again."""
@@ -224,53 +230,61 @@ def cell_edges() -> np.ndarray:
     return np.linspace(-REACH, REACH, N_CELLS + 1)
 
 
-def counted(
-    columns: np.ndarray,
-    weights: np.ndarray | None,
-    cells: Callable[..., np.ndarray],
-    n_cells: int,
-) -> np.ndarray:
-    counts = [np.zeros((0, n_cells))]
+def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Counts of columns in octaves of either sign; NaN counts as 0."""
+    n_cells, counts = 4 * _OCTAVES + 1, [np.zeros((0, 4 * _OCTAVES + 1))]
+
+    def cells(rows: np.ndarray) -> np.ndarray:
+        place = places(rows, 0, _OCTAVES)
+        np.copyto(place, 0, where=np.isnan(rows))
+        place += 2 * _OCTAVES + np.arange(rows.shape[1], dtype=place.dtype) * n_cells
+        return place
+
     for some in slices(columns.shape[1], TOGETHER):
         part = columns[:, some]
-        offset = np.arange(part.shape[1]) * n_cells
-
-        def numbered(rows: np.ndarray, some: slice = some, offset: np.ndarray = offset):
-            return cells(rows, some) + offset
-
-        counted = cell_counts(part, numbered, part.shape[1] * n_cells, weights)
-        counts.append(counted.reshape(-1, n_cells).astype(float))
+        found = cell_counts(part, cells, part.shape[1] * n_cells, weights)
+        counts.append(found.reshape(-1, n_cells).astype(float))
     return np.concatenate(counts)
 
 
-def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
+class InCells:
+    """Counts of columns in equal cells, again and again: of those that were moved in between."""
 
-    def cells(rows: np.ndarray, _: slice) -> np.ndarray:
-        place = places(rows, 0, _OCTAVES)
-        return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
+    def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
+        self._columns, self._weights = columns, weights
+        self._counts = np.zeros((columns.shape[1], N_CELLS + 3))
+        self._location = self._unit = np.full(columns.shape[1], np.nan)
 
-    return counted(columns, weights, cells, 4 * _OCTAVES + 1)
+    def about(self, location: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        moved = (location != self._location) | (unit != self._unit)
+        self._location, self._unit, self._counts = location, unit, self._counts.copy()
+        for some in slices(len(moved), TOGETHER):
+            if moved[some].any():
+                self._count(some, some.start + np.flatnonzero(moved[some]))
+        return self._counts
 
+    def _count(self, some: slice, moved: np.ndarray) -> None:
+        part, chosen, n_cells = self._columns[:, some], moved - some.start, N_CELLS + 3
+        location, unit = self._location[moved], self._unit[moved]
+        # Beyond the last of the cells of a column are those of the next one.
+        first = np.arange(len(moved)) * float(n_cells)
 
-def in_cells(
-    columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
-) -> np.ndarray:
-    def cells(rows: np.ndarray, some: slice) -> np.ndarray:
-        kept = Scratch(rows.shape, np.float64)
-        place = in_units(rows, location[some], scale[some], kept.array)
-        lost = np.isnan(place)
-        place[lost] = 0.0
-        np.clip(place, -2 * REACH, 2 * REACH, out=place)
-        place += REACH
-        place *= N_CELLS / (2 * REACH)
-        np.floor(place, out=place)
-        place += 1
-        np.clip(place, 0, N_CELLS + 1, out=place)
-        place[lost] = N_CELLS + 2
-        return place.astype(np.intp)
+        def cells(rows: np.ndarray) -> np.ndarray:
+            rows = rows if len(chosen) == rows.shape[1] else rows[:, chosen]
+            kept = Scratch(rows.shape, np.float64)
+            place = in_units(rows, location, unit, kept.array)
+            np.maximum(place, -2 * REACH, out=place)
+            np.minimum(place, 2 * REACH, out=place)
+            place *= N_CELLS / (2 * REACH)
+            place += N_CELLS / 2 + 1
+            np.maximum(place, 0.0, out=place)
+            np.minimum(place, N_CELLS + 1.0, out=place)
+            np.fmin(place, N_CELLS + 2.0, out=place)  # of NaN
+            place += first
+            return place.astype(np.intp)
 
-    return counted(columns, weights, cells, N_CELLS + 3)
+        found = cell_counts(part, cells, len(moved) * n_cells, self._weights)
+        self._counts[moved] = found.reshape(-1, n_cells)
 
 
 def in_units(
