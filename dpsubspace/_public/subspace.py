@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import eigh, svd, svdvals
-from scipy.sparse.linalg import ArpackError, eigsh
+from scipy.linalg import eigh, get_blas_funcs, svd, svdvals
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from sklearn.utils.validation import check_array
 
 from dpsubspace._array import EPS, Array, as_like, namespace, to_numpy
@@ -44,7 +44,7 @@ def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
         try:
             # The same start every time: randomness has no place here.
             start = np.random.default_rng(0).standard_normal(m)
-            values, vectors = eigsh(gram, k=count, v0=start, tol=0)
+            values, vectors = eigsh(_symmetric(gram), k=count, v0=start, tol=0)
         except ArpackError:  # it has not converged
             pass
     if values is None or vectors is None:
@@ -53,6 +53,14 @@ def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
     values, vectors = values[order], vectors[:, order]
     clear = values > _FAINT * max(float(values[0]), 1e-300)
     return vectors[:, clear].T / np.sqrt(values[clear])[:, None]
+
+
+def _symmetric(matrix: np.ndarray) -> LinearOperator:
+    """Products with a matrix, which take its time to be read: only half of it is."""
+    (symv,) = get_blas_funcs(("symv",), (matrix,))
+    matrix = np.asfortranarray(matrix.T)  # no copy where rows are contiguous
+    shape, dtype = matrix.shape, matrix.dtype
+    return LinearOperator(shape, matvec=lambda x: symv(1.0, matrix, x), dtype=dtype)
 
 
 def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
