@@ -22,9 +22,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.counts import TOGETHER, cell_counts, places
-from dpsubspace._statistics.shapes import (
-    wide_shapes,
-)
+from dpsubspace._statistics.shapes import Shapes, wide_shapes
 
 # Where the numbers come from: those on which bounds or exactness rest follow from what stands
 # beside them. All others were chosen by hand, as those of scales.py.
@@ -138,7 +136,7 @@ class Given:
     def of(cls, values: np.ndarray) -> Given:
         return cls(values, 0.5 * (values**2).sum(axis=1))
 
-    def at(self, some: np.ndarray) -> Given:
+    def at(self, some: slice) -> Given:
         return Given(self.values[some], self.half_squares[some])
 
 
@@ -309,7 +307,7 @@ class Coarse:
 
 @dataclass(frozen=True)
 class _Wide:
-    """Distributions of all sizes: what they give in octaves, and the octave of each."""
+    """Distributions of all sizes, in the order of their octaves, and what they give in octaves."""
 
     expected: Given
     mean: np.ndarray
@@ -322,25 +320,30 @@ class _Wide:
 @cache
 def _wide() -> _Wide:
     shapes = wide_shapes()
-    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
-    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
-    octave = np.rint(0.5 * np.log2(square)).astype(int)
+    octave = _octaves_of(shapes)
     # Zeros are in no octave: what else there is has about the size of the whole.
     apart = (shapes.share > 0) & (shapes.place != 0)
     heap = octave.copy()
     heap[apart] = np.rint(np.log2(np.abs(shapes.place[apart])))
     heap = np.clip(heap, octave.min(), octave.max()) - octave.min()
     octave -= octave.min()
+    order = np.lexsort((heap, octave))
+    shapes, octave, heap = shapes.at(order), octave[order], heap[order]
+    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
     total = np.bincount(octave, weights=shapes.prior)
+    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
     return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]), heap)
+
+
+def _octaves_of(shapes: Shapes) -> np.ndarray:
+    return np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).astype(int)
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Distributions with an octave of size and one of most of their values: runs in an order."""
+    """Runs of distributions with an octave of size and one of most of their values."""
 
-    order: np.ndarray
-    starts: np.ndarray  # of each pair, in that order
+    starts: np.ndarray
     octave: np.ndarray
     heap: np.ndarray
     sizes: np.ndarray  # where the pairs of each octave of size begin
@@ -348,19 +351,15 @@ class _Pairs:
 
 @cache
 def _pairs() -> _Pairs:
-    wide = _wide()
-    order = np.lexsort((wide.heap, wide.octave))
-    octave, heap = wide.octave[order], wide.heap[order]
-    new = (np.diff(octave, prepend=-1) != 0) | (np.diff(heap, prepend=-1) != 0)
-    starts = np.flatnonzero(new)
+    octave, heap = _wide().octave, _wide().heap
+    starts = np.flatnonzero((np.diff(octave, prepend=-1) != 0) | (np.diff(heap, prepend=-1) != 0))
     octave, heap = octave[starts], heap[starts]
-    return _Pairs(order, starts, octave, heap, np.flatnonzero(np.diff(octave, prepend=-1)))
+    return _Pairs(starts, octave, heap, np.flatnonzero(np.diff(octave, prepend=-1)))
 
 
 @cache
 def first_octave() -> int:
-    shapes = wide_shapes()
-    return int(np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).min())
+    return int(_octaves_of(wide_shapes()).min())
 
 
 def _octave_edges() -> np.ndarray:
@@ -387,7 +386,7 @@ def _evidence(octaves: Noisy) -> np.ndarray:
     known = [np.zeros((0, len(pairs.starts)))]
     for some in slices(len(octaves.values), TOGETHER):
         log = octaves.log_likelihoods(wide.expected, some) + wide.log_prior
-        known.append(_added(log[:, pairs.order], pairs.starts))
+        known.append(_added(log, pairs.starts))
     return np.concatenate(known)
 
 
@@ -425,7 +424,7 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
     location, scale = np.empty(n_columns), np.empty(n_columns)
     for column in range(n_columns):
         first, last = (chosen[column] + step for step in aim.window)
-        some = (wide.octave >= first) & (wide.octave <= last)
+        some = slice(*np.searchsorted(wide.octave, [first, last + 1]))
         log = octaves.log_likelihoods(wide.expected.at(some), column)
         weights = normalised(log + wide.log_prior[some] + np.log(prior)[wide.octave[some]])
         location[column] = weights @ wide.mean[some]
