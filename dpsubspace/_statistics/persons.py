@@ -88,8 +88,10 @@ class PersonChunk:
 
     def scores(self, directions: np.ndarray) -> np.ndarray:
         """Products of constant entry and white rows with the columns of `directions` (d + 1, k)."""
-        inside = self.rows @ (self.whitening @ directions[1:])
-        return inside + self.ones[:, :, None] * directions[0]
+        scores = self.ones[:, :, None] * directions[0]
+        if directions[1:].any():  # most priors are of an intercept beside the own rows
+            scores += self.rows @ (self.whitening @ directions[1:])
+        return scores
 
 
 class PersonRows:
