@@ -134,7 +134,8 @@ class Posterior:
         deviations, unit = every.deviations[shapes], unit[columns]
         square = (unit * means + location[columns]) ** 2 + (unit * deviations) ** 2
         octave = 0.5 * np.log2(square) - first_octave()
-        logs = logs[columns, shapes] + np.log(_between(known, columns, octave))
+        logs = logs.take(columns * logs.shape[1] + shapes)
+        logs += np.log(_between(known, columns, octave))
         starts = np.searchsorted(columns, np.arange(len(heaps)))
         weights = np.exp(logs - np.maximum.reduceat(logs, starts)[columns])
         weights /= np.add.reduceat(weights, starts)[columns]
@@ -165,10 +166,12 @@ class Posterior:
 
 def _between(values: np.ndarray, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Linear interpolation between entries next to each other of rows, (q,) of each."""
-    place = np.clip(place, 0.0, values.shape[1] - 1)
-    first = np.minimum(place.astype(np.intp), values.shape[1] - 2)
-    one, next_one = values[rows, first], values[rows, first + 1]
-    return one + (next_one - one) * (place - first)
+    last = values.shape[1] - 1
+    np.clip(place, 0.0, last, out=place)
+    entry = place.astype(np.intp)
+    place -= entry
+    entry += rows * (last + 1)
+    return values.take(entry) + np.diff(values, axis=1, append=0.0).take(entry) * place
 
 
 @dataclass(frozen=True)
