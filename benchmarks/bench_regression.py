@@ -6,14 +6,17 @@ subspace  PublicSubspaceLinearRegression, ten components of given public tasks, 
           in memory and mapped from a file; both sides have the same number of threads
 full      DPLinearRegression against LinearRegression of scikit-learn, which takes a copy of the
           rows, and against X.T @ X, on a quarter of the rows
+scales    what of a fit releases scales of columns in unknown units, of kinds that tables have:
+          numbers, numbers far from 0, tails, codes, and zeros beside others
+persons   PersonalizedLinearRegression, twenty rows a person and 50 columns
 memory    anonymous memory of fits in processes of their own, rows mapped from a file: a quarter
           of the rows, and all of them
 
 Checks, bounds, noise and accounting are part of a private fit. The public subspace is, too; it is
 found from 20 tasks of 200 rows.
 
-usage: python benchmarks/bench_regression.py [subspace full memory] [--threads 1 2]
-       [--rows 1000000] [--features 100] [--repeats 7] [--scratch DIR]
+usage: python benchmarks/bench_regression.py [subspace full scales persons memory]
+       [--threads 1 2] [--rows 1000000] [--features 100] [--repeats 7] [--scratch DIR]
        [--out benchmarks/results/regression_time.json]
 """
 
@@ -21,12 +24,17 @@ from pathlib import Path
 
 import numpy as np
 from _one_fit import one_fit, public_tasks
-from _run import in_turns, judged, ms, ratios, run
+from _run import in_turns, judged, ms, ratios, run, seconds
 from sklearn.linear_model import LinearRegression
 from threadpoolctl import threadpool_limits
 
 import dpsubspace
 from dpsubspace import PrivacyWarning
+from dpsubspace._accounting.budget import Budget, Target
+from dpsubspace._release.noise import SecureNoise
+from dpsubspace._release.releases import Releases
+from dpsubspace._rows.records import Records
+from dpsubspace._statistics.scales import SCALES, noisy_scales
 
 K, CHUNK = 10, 8192
 LIMIT = 1.5  # times the products
@@ -119,6 +127,56 @@ def full_rows(args):
                 yield row | ratios(fits, plain) | {"to_gram": round(ms(fits) / ms(gram), 2)}
 
 
+# Scales ---------------------------------------------------------------------------------------
+
+# Rows and columns, and the most seconds that their scales should take.
+TABLES = {(10_000, 20): 0.05, (10_000, 100): 0.05, (2_000, 1_500): 3.0}
+
+
+def table(n, d):
+    X = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
+    X[:, 1::5] = 10 * X[:, 1::5] + 50
+    X[:, 2::5] = 1000 * np.exp(X[:, 2::5])
+    X[:, 3::5] = X[:, 3::5] > 0.5
+    X[:, 4::5] *= X[:, 4::5] > 1
+    return X
+
+
+def released_scales(X, y):
+    budget = Budget.split(Target(1.0, 1e-5, "zero_out"), dict(SCALES), len(X))
+    return noisy_scales(X, y, Releases(budget, SecureNoise(), Records.of_rows(len(X))))
+
+
+def scales_rows(args):
+    for (n, d), limit in TABLES.items():
+        X, y = table(n, d), np.random.default_rng(1).standard_normal((n, 1))
+        # The round that is not counted makes the list of distributions, once in a process.
+        clock, _ = in_turns((lambda X=X, y=y: released_scales(X, y),), args.repeats)
+        found = float(np.median(clock))
+        row = {"rows": n, "columns": d, "seconds": round(found, 3), "limit": limit}
+        yield row | judged(found <= limit)
+
+
+# Persons --------------------------------------------------------------------------------------
+
+PERSONS, OWN_ROWS, WIDE = 100_000, 20, 50
+
+
+def persons_rows(args):
+    for n in (PERSONS // 100, PERSONS // 10, PERSONS):
+        rng = np.random.default_rng(0)
+        X = rng.standard_normal((n, OWN_ROWS, WIDE), dtype=np.float32)
+        heads = 0.5 * rng.standard_normal((n, 3, 1)) + rng.standard_normal((3, 1))
+        y = (X[:, :, :3] @ heads)[:, :, 0] + rng.normal(0, 0.7, (n, OWN_ROWS))
+        model, groups = dpsubspace.PersonalizedLinearRegression(), np.repeat(np.arange(n), OWN_ROWS)
+        found, _ = seconds(lambda m=model, X=X, y=y, g=groups: m.fit(_flat(X), _flat(y), groups=g))
+        yield {"persons": n, "rows": n * OWN_ROWS, "columns": WIDE, "seconds": round(found, 2)}
+
+
+def _flat(values):
+    return values.reshape(-1, *values.shape[2:])
+
+
 # Memory -----------------------------------------------------------------------------------------
 
 
@@ -141,7 +199,13 @@ def memory_rows(args):
             yield row
 
 
-SECTIONS = {"subspace": subspace_rows, "full": full_rows, "memory": memory_rows}
+SECTIONS = {
+    "subspace": subspace_rows,
+    "full": full_rows,
+    "scales": scales_rows,
+    "persons": persons_rows,
+    "memory": memory_rows,
+}
 OPTIONS = {"rows": 1_000_000, "features": 100, "repeats": 7, "threads": [1], "scratch": Path}
 
 if __name__ == "__main__":

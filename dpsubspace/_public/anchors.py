@@ -160,9 +160,15 @@ class Labelled:
 
     @cached_property
     def _turned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Features in coordinates on their own directions, and these: no more than rows."""
-        left, values, directions = np.linalg.svd(self.dense, full_matrices=False)
-        return left * values, directions
+        """Features in coordinates on orthonormal directions of their span, and these.
+
+        There are no more of them than rows. What is found in any coordinates is the same model.
+        """
+        m, width = self.dense.shape
+        if m >= width:
+            return self.dense, np.eye(width)
+        directions, coordinates = np.linalg.qr(self.dense.T)
+        return coordinates.T, directions.T
 
     def _minimum(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         alpha, shape = 1 / (_auto.PUBLIC_FIT * len(rows)), (rows.shape[1], self.n_outputs)

@@ -67,22 +67,28 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     if intercept:
         level = targets.sum(axis=1, keepdims=True) / sizes
     targets = np.where(there, targets - level, 0.0)
-    left, values, right = np.linalg.svd(rows, full_matrices=False)
-    inside = np.matmul(np.swapaxes(left, 1, 2), targets[:, :, None])[:, :, 0]
-    base = 1 / sizes if intercept else np.zeros_like(sizes)
-    best, coef, error = None, np.zeros_like(means), np.full(len(sizes), np.inf)
+    wide = rows.shape[1] < rows.shape[2]  # the smaller of two systems is solved
+    across = np.swapaxes(rows, 1, 2)
+    gram = np.matmul(rows, across) if wide else np.matmul(across, rows)
+    right = targets[:, :, None] if wide else np.matmul(across, targets[:, :, None])
+    coef, best, error = np.zeros_like(means), np.zeros_like(targets), np.full(len(gram), np.inf)
     for penalty in PENALTIES:
-        kept = values**2 / (values**2 + penalty * sizes)
-        rest = targets - np.matmul(left, (kept * inside)[:, :, None])[:, :, 0]
-        leverage = ((left**2) * kept[:, None, :]).sum(axis=2) + base
-        found = np.where(there, rest / np.maximum(1 - leverage, 1e-9), 0.0)
+        ridge = (penalty * sizes)[:, :, None]
+        inverse = np.linalg.inv(gram + ridge * np.eye(gram.shape[1]))
+        dual = np.matmul(inverse, right)
+        if wide:
+            weights, rest = np.matmul(across, dual), ridge * dual
+            own = ridge[:, :, 0] * np.diagonal(inverse, axis1=1, axis2=2)
+        else:
+            weights, rest = dual, targets[:, :, None] - np.matmul(rows, dual)
+            own = 1 - np.sum(np.matmul(rows, inverse) * rows, axis=2)
+        if intercept:
+            own = own - 1 / sizes
+        found = np.where(there, rest[:, :, 0] / np.maximum(own, 1e-9), 0.0)
         errors = products(found, found)
         wins = errors < error
-        dual = np.where(values > 0, kept * inside / np.maximum(values, 1e-300), 0.0)
-        weights = np.matmul(dual[:, None, :], right)[:, 0, :]
-        best = found if best is None else np.where(wins[:, None], found, best)
-        coef, error = np.where(wins[:, None], weights, coef), np.where(wins, errors, error)
-    assert best is not None
+        best, error = np.where(wins[:, None], found, best), np.where(wins, errors, error)
+        coef = np.where(wins[:, None], weights[:, :, 0], coef)
     coef = coef * factors
     constant = (level[:, 0] - products(coef, means)) * unit[:, 0]
     with np.errstate(over="ignore"):
@@ -237,8 +243,8 @@ class Outcome(Protocol):
         """The same persons with scores (u, m) that are added to the shared ones."""
         ...
 
-    def penalised(self, chunk: PersonChunk, B: np.ndarray) -> Ridge:
-        """Coefficients of B (u, m, f), of a prior of variance 1, beside the shared scores."""
+    def penalised(self, chunk: PersonChunk, design: Design) -> Ridge:
+        """Coefficients of a design, of a prior of variance 1, beside the shared scores."""
         ...
 
     def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
@@ -274,8 +280,8 @@ class Numbers:
         left = np.where(np.arange(left.shape[1]) < chunk.sizes[:, None], left, 0.0)
         return replace(chunk, residuals=left)
 
-    def penalised(self, chunk: PersonChunk, B: np.ndarray) -> Ridge:
-        return penalised(chunk.residuals, B)
+    def penalised(self, chunk: PersonChunk, design: Design) -> Ridge:
+        return penalised(chunk.residuals, design)
 
     def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
         """That of all persons counts as a few rows of a person.
@@ -303,27 +309,63 @@ def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = NUMBERS) -> R
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
         found = ridge(moved, replace(prior, centre=None), outcome)
         return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
-    B, f = chunk.scores(prior.root), prior.root.shape[1]
+    scores, f = chunk.scores(prior.root), prior.root.shape[1]
     if prior.own == 0:
-        found = outcome.penalised(chunk, B)
+        found = outcome.penalised(chunk, Design(scores))
         return found._replace(coef=_mapped(prior.root, found.coef[:, :, None]))
-    own = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
-    found = outcome.penalised(chunk, np.concatenate([B, own.rows], axis=2))
+    own, means = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
+    found = outcome.penalised(chunk, Design(scores, own))
     weights = own.factors[:, None] * found.coef[:, f:]
     coef = _mapped(prior.root, found.coef[:, :f, None])
     coef[:, 1:] += weights
-    coef[:, 0] -= products(own.means, weights)
+    coef[:, 0] -= products(means, weights)
     return found._replace(coef=coef)
 
 
-class _OwnRows(NamedTuple):
-    rows: np.ndarray  # (u, m, d): white rows less the means, times the factors
-    means: np.ndarray  # (u, d): of each person, or 0
-    factors: np.ndarray  # (u,)
+class OwnRows(NamedTuple):
+    rows: np.ndarray  # (u, m, d): white rows, about each person's mean or not
+    gram: np.ndarray  # (u, m, m): their products with each other
+    factors: np.ndarray  # (u,): what they are multiplied by
 
 
-def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
-    """White rows, of which those of each person vary by `size` squared about their mean.
+@dataclass(frozen=True)
+class Design:
+    """What coefficients are of: scores (u, m, f), and then the own rows times their factors.
+
+    Several priors have the same own rows, of which the products are found once.
+    """
+
+    scores: np.ndarray
+    own: OwnRows | None = None
+
+    @property
+    def width(self) -> int:
+        return self.scores.shape[2] + (0 if self.own is None else self.own.rows.shape[2])
+
+    def dense(self) -> np.ndarray:
+        if self.own is None:
+            return self.scores
+        rows = self.own.rows * self.own.factors[:, None, None]
+        return np.concatenate([self.scores, rows], axis=2)
+
+    def gram(self) -> np.ndarray:
+        """Products of the rows of each person with each other, (u, m, m)."""
+        gram = np.matmul(self.scores, np.swapaxes(self.scores, 1, 2))
+        if self.own is not None:
+            gram += self.own.gram * (self.own.factors**2)[:, None, None]
+        return gram
+
+    def sums(self, weights: np.ndarray) -> np.ndarray:
+        """Sums of the rows of each person with weights (u, m), (u, f + d)."""
+        parts = [np.matmul(weights[:, None, :], self.scores)[:, 0]]
+        if self.own is not None:
+            rows = np.matmul(weights[:, None, :], self.own.rows)[:, 0]
+            parts.append(rows * self.own.factors[:, None])
+        return np.concatenate(parts, axis=1)
+
+
+def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> tuple[OwnRows, np.ndarray]:
+    """White rows, of which those of each person vary by `size` squared about their mean; means.
 
     Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
     rows that are all alike, have the mean square of 1 that white rows should have.
@@ -332,25 +374,32 @@ def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> _OwnRows:
     varies = squares > _FLAT * (products(means, means) / means.shape[1])
     factors = size / np.sqrt(np.where(varies, squares, 1.0))
     if about_mean:
-        factors = np.where(varies, factors, 0.0)
-    else:
-        rows, means = chunk.white, np.zeros_like(means)
-    return _OwnRows(rows * factors[:, None, None], means, factors)
+        return OwnRows(rows, chunk.gram_about_mean, np.where(varies, factors, 0.0)), means
+    return OwnRows(chunk.white, chunk.gram, factors), np.zeros_like(means)
 
 
-def penalised(r: np.ndarray, B: np.ndarray) -> Ridge:
-    """Ridge regression of r (u, m) on B (u, m, f) with penalty 1, which rounding may not hide.
+def penalised(r: np.ndarray, design: Design) -> Ridge:
+    """Ridge regression of r (u, m) on a design with penalty 1, which rounding may not hide.
 
     So scores of a person are shrunk to a norm. Whatever the rows are, matrices have an inverse: a
     fit that fails or not would tell of rows.
     """
-    flat = B.reshape(len(B), -1)
-    with np.errstate(over="ignore"):
-        norms = np.sqrt(products(flat, flat))
-    factors = _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)
-    B = B * factors[:, None, None]
-    found = _by_weights(r, B) if B.shape[1] > B.shape[2] else _by_rows(r, B)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if r.shape[1] > design.width:
+            B = design.dense()
+            flat = B.reshape(len(B), -1)
+            factors = _factors(np.sqrt(products(flat, flat)))
+            found = _by_weights(r, B * factors[:, None, None])
+        else:
+            gram = design.gram()
+            factors = _factors(np.sqrt(np.trace(gram, axis1=1, axis2=2)))
+            each = factors[:, None, None]
+            found = _by_rows(r, np.where(each > 0, gram * each**2, 0.0), design, factors)
     return found._replace(coef=found.coef * factors[:, None])
+
+
+def _factors(norms: np.ndarray) -> np.ndarray:
+    return _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)
 
 
 def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
@@ -366,14 +415,14 @@ def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], 1 - leverage)
 
 
-def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
-    A = np.matmul(B, np.swapaxes(B, 1, 2)) + np.eye(r.shape[1])
+def _by_rows(r: np.ndarray, gram: np.ndarray, design: Design, factors: np.ndarray) -> Ridge:
+    A = gram + np.eye(r.shape[1])
     inverse = np.linalg.inv(A)
-    dual = np.matmul(inverse, r[:, :, None])
-    coef = np.matmul(np.swapaxes(B, 1, 2), dual)[:, :, 0]
+    dual = np.matmul(inverse, r[:, :, None])[:, :, 0]
+    coef = design.sums(dual) * factors[:, None]
     own = np.diagonal(inverse, axis1=1, axis2=2)
-    left_out = dual[:, :, 0] / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
-    fit = products(dual[:, :, 0], dual[:, :, 0]) + products(coef, coef)
+    left_out = dual / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
+    fit = products(dual, dual) + products(coef, coef)
     return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], own)
 
 

@@ -20,7 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsubspace._gradients.losses import StandardLogLoss
-from dpsubspace._solvers.heads import PENALTIES, OwnModel, Ridge, in_own_units, penalised
+from dpsubspace._solvers.heads import (
+    PENALTIES,
+    Design,
+    OwnModel,
+    Ridge,
+    in_own_units,
+    penalised,
+)
 from dpsubspace._statistics.persons import PersonChunk, products
 
 # Where the numbers come from: chosen by hand on persons as benchmarks/repro_personal.py makes them.
@@ -62,18 +69,19 @@ class TwoClasses:
     def moved(self, chunk: PersonChunk, scores: np.ndarray) -> PersonChunk:
         return replace(chunk, shared=chunk.shared + scores)
 
-    def penalised(self, chunk: PersonChunk, B: np.ndarray) -> Ridge:
+    def penalised(self, chunk: PersonChunk, design: Design) -> Ridge:
         """Mode of the coefficients, and what Laplace's approximation says there.
 
         Of the last step a row has the leverage h and the weight w. Without the row its score has
         the variance ``h / (w (1 - h))``, and is lower by that times the derivative of its loss.
         """
+        B = design.dense()
         there = np.arange(B.shape[1]) < chunk.sizes[:, None]
         coef, inside = self._mode(chunk, B, there)
         scores = chunk.shared + inside
         weights = np.maximum(self.loss.curvatures(scores), _LEAST_CURVATURE / self.loss.scale**2)
         roots = np.sqrt(np.where(there, weights, 0.0))
-        last = penalised(np.zeros_like(roots), roots[:, :, None] * B)
+        last = penalised(np.zeros_like(roots), Design(roots[:, :, None] * B))
         unsure = np.where(there, (1 - last.own) / (weights * np.maximum(last.own, 1e-9)), 0.0)
         alone = scores + unsure * self.loss.residual(chunk.targets, scores)
         loss = np.where(there, self.loss.values(chunk.targets, scores), 0.0).sum(axis=1)
@@ -105,7 +113,8 @@ class TwoClasses:
             roots = np.sqrt(np.tanh(half) / half) / (2 * self.loss.scale)
             slopes = self.loss.residual(chunk.targets, scores)
             targets = np.where(there, roots * inside - slopes / roots, 0.0)
-            coef = penalised(targets, np.where(there, roots, 0.0)[:, :, None] * B).coef
+            weighted = Design(np.where(there, roots, 0.0)[:, :, None] * B)
+            coef = penalised(targets, weighted).coef
             inside = np.matmul(B, coef[:, :, None])[:, :, 0]
         return coef, inside
 
@@ -134,7 +143,7 @@ class TwoClasses:
         for penalty in PENALTIES:
             unit = 1 / np.sqrt(penalty * chunk.sizes)
             found = self.penalised(
-                chunk, np.concatenate([constant, unit[:, None, None] * own.rows], axis=2)
+                chunk, Design(np.concatenate([constant, unit[:, None, None] * own.rows], axis=2))
             )
             loss = products(found.left_out, found.left_out)
             level = math.sqrt(_OWN_INTERCEPT) * found.coef[:, 0]

@@ -10,9 +10,10 @@ postprocessing: the likelihood of a distribution is known, since that of the noi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +22,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.counts import TOGETHER, cell_counts, places
-from dpsubspace._statistics.shapes import (
-    wide_shapes,
-)
+from dpsubspace._statistics.shapes import Shapes, wide_shapes
 
 # Where the numbers come from: those on which bounds or exactness rest follow from what stands
 # beside them. All others were chosen by hand, as those of scales.py.
@@ -137,7 +136,7 @@ class Given:
     def of(cls, values: np.ndarray) -> Given:
         return cls(values, 0.5 * (values**2).sum(axis=1))
 
-    def at(self, some: np.ndarray) -> Given:
+    def at(self, some: slice) -> Given:
         return Given(self.values[some], self.half_squares[some])
 
 
@@ -157,8 +156,13 @@ class Noisy:
 
     def log_likelihoods(self, expected: Given, columns: slice | int) -> np.ndarray:
         """Of distributions that give this, up to a constant: (columns, h)."""
-        products = self.values[columns] @ expected.values.T
-        return (products - expected.half_squares) / (self.variance[columns] + MISFIT**2)
+        logs = self.values[columns] @ expected.values.T
+        logs -= expected.half_squares
+        logs /= self.variance[columns] + MISFIT**2
+        return logs
+
+    def at(self, some: Any) -> Noisy:
+        return Noisy(self.values[some], self.variance[some])
 
     def with_more(self, more: Noisy) -> Noisy:
         """Weighted means with what was released of the same again."""
@@ -224,53 +228,61 @@ def cell_edges() -> np.ndarray:
     return np.linspace(-REACH, REACH, N_CELLS + 1)
 
 
-def counted(
-    columns: np.ndarray,
-    weights: np.ndarray | None,
-    cells: Callable[..., np.ndarray],
-    n_cells: int,
-) -> np.ndarray:
-    counts = [np.zeros((0, n_cells))]
+def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Counts of columns in octaves of either sign; NaN counts as 0."""
+    n_cells, counts = 4 * _OCTAVES + 1, [np.zeros((0, 4 * _OCTAVES + 1))]
+
+    def cells(rows: np.ndarray) -> np.ndarray:
+        place = places(rows, 0, _OCTAVES)
+        np.copyto(place, 0, where=np.isnan(rows))
+        place += 2 * _OCTAVES + np.arange(rows.shape[1], dtype=place.dtype) * n_cells
+        return place
+
     for some in slices(columns.shape[1], TOGETHER):
         part = columns[:, some]
-        offset = np.arange(part.shape[1]) * n_cells
-
-        def numbered(rows: np.ndarray, some: slice = some, offset: np.ndarray = offset):
-            return cells(rows, some) + offset
-
-        counted = cell_counts(part, numbered, part.shape[1] * n_cells, weights)
-        counts.append(counted.reshape(-1, n_cells).astype(float))
+        found = cell_counts(part, cells, part.shape[1] * n_cells, weights)
+        counts.append(found.reshape(-1, n_cells).astype(float))
     return np.concatenate(counts)
 
 
-def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
+class InCells:
+    """Counts of columns in equal cells, again and again: of those that were moved in between."""
 
-    def cells(rows: np.ndarray, _: slice) -> np.ndarray:
-        place = places(rows, 0, _OCTAVES)
-        return np.where(np.isnan(rows), 0, place) + 2 * _OCTAVES
+    def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
+        self._columns, self._weights = columns, weights
+        self._counts = np.zeros((columns.shape[1], N_CELLS + 3))
+        self._location = self._unit = np.full(columns.shape[1], np.nan)
 
-    return counted(columns, weights, cells, 4 * _OCTAVES + 1)
+    def about(self, location: np.ndarray, unit: np.ndarray) -> np.ndarray:
+        moved = (location != self._location) | (unit != self._unit)
+        self._location, self._unit, self._counts = location, unit, self._counts.copy()
+        for some in slices(len(moved), TOGETHER):
+            if moved[some].any():
+                self._count(some, some.start + np.flatnonzero(moved[some]))
+        return self._counts
 
+    def _count(self, some: slice, moved: np.ndarray) -> None:
+        part, chosen, n_cells = self._columns[:, some], moved - some.start, N_CELLS + 3
+        location, unit = self._location[moved], self._unit[moved]
+        # Beyond the last of the cells of a column are those of the next one.
+        first = np.arange(len(moved)) * float(n_cells)
 
-def in_cells(
-    columns: np.ndarray, weights: np.ndarray | None, location: np.ndarray, scale: np.ndarray
-) -> np.ndarray:
-    def cells(rows: np.ndarray, some: slice) -> np.ndarray:
-        kept = Scratch(rows.shape, np.float64)
-        place = in_units(rows, location[some], scale[some], kept.array)
-        lost = np.isnan(place)
-        place[lost] = 0.0
-        np.clip(place, -2 * REACH, 2 * REACH, out=place)
-        place += REACH
-        place *= N_CELLS / (2 * REACH)
-        np.floor(place, out=place)
-        place += 1
-        np.clip(place, 0, N_CELLS + 1, out=place)
-        place[lost] = N_CELLS + 2
-        return place.astype(np.intp)
+        def cells(rows: np.ndarray) -> np.ndarray:
+            rows = rows if len(chosen) == rows.shape[1] else rows[:, chosen]
+            kept = Scratch(rows.shape, np.float64)
+            place = in_units(rows, location, unit, kept.array)
+            np.maximum(place, -2 * REACH, out=place)
+            np.minimum(place, 2 * REACH, out=place)
+            place *= N_CELLS / (2 * REACH)
+            place += N_CELLS / 2 + 1
+            np.maximum(place, 0.0, out=place)
+            np.minimum(place, N_CELLS + 1.0, out=place)
+            np.fmin(place, N_CELLS + 2.0, out=place)  # of NaN
+            place += first
+            return place.astype(np.intp)
 
-    return counted(columns, weights, cells, N_CELLS + 3)
+        found = cell_counts(part, cells, len(moved) * n_cells, self._weights)
+        self._counts[moved] = found.reshape(-1, n_cells)
 
 
 def in_units(
@@ -295,7 +307,7 @@ class Coarse:
 
 @dataclass(frozen=True)
 class _Wide:
-    """Distributions of all sizes: what they give in octaves, and the octave of each."""
+    """Distributions of all sizes, in the order of their octaves, and what they give in octaves."""
 
     expected: Given
     mean: np.ndarray
@@ -308,25 +320,30 @@ class _Wide:
 @cache
 def _wide() -> _Wide:
     shapes = wide_shapes()
-    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
-    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
-    octave = np.rint(0.5 * np.log2(square)).astype(int)
+    octave = _octaves_of(shapes)
     # Zeros are in no octave: what else there is has about the size of the whole.
     apart = (shapes.share > 0) & (shapes.place != 0)
     heap = octave.copy()
     heap[apart] = np.rint(np.log2(np.abs(shapes.place[apart])))
     heap = np.clip(heap, octave.min(), octave.max()) - octave.min()
     octave -= octave.min()
+    order = np.lexsort((heap, octave))
+    shapes, octave, heap = shapes.at(order), octave[order], heap[order]
+    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
     total = np.bincount(octave, weights=shapes.prior)
+    mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
     return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]), heap)
+
+
+def _octaves_of(shapes: Shapes) -> np.ndarray:
+    return np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).astype(int)
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Distributions with an octave of size and one of most of their values: runs in an order."""
+    """Runs of distributions with an octave of size and one of most of their values."""
 
-    order: np.ndarray
-    starts: np.ndarray  # of each pair, in that order
+    starts: np.ndarray
     octave: np.ndarray
     heap: np.ndarray
     sizes: np.ndarray  # where the pairs of each octave of size begin
@@ -334,19 +351,15 @@ class _Pairs:
 
 @cache
 def _pairs() -> _Pairs:
-    wide = _wide()
-    order = np.lexsort((wide.heap, wide.octave))
-    octave, heap = wide.octave[order], wide.heap[order]
-    new = (np.diff(octave, prepend=-1) != 0) | (np.diff(heap, prepend=-1) != 0)
-    starts = np.flatnonzero(new)
+    octave, heap = _wide().octave, _wide().heap
+    starts = np.flatnonzero((np.diff(octave, prepend=-1) != 0) | (np.diff(heap, prepend=-1) != 0))
     octave, heap = octave[starts], heap[starts]
-    return _Pairs(order, starts, octave, heap, np.flatnonzero(np.diff(octave, prepend=-1)))
+    return _Pairs(starts, octave, heap, np.flatnonzero(np.diff(octave, prepend=-1)))
 
 
 @cache
 def first_octave() -> int:
-    shapes = wide_shapes()
-    return int(np.rint(0.5 * np.log2(shapes.mean**2 + shapes.deviation**2)).min())
+    return int(_octaves_of(wide_shapes()).min())
 
 
 def _octave_edges() -> np.ndarray:
@@ -373,7 +386,7 @@ def _evidence(octaves: Noisy) -> np.ndarray:
     known = [np.zeros((0, len(pairs.starts)))]
     for some in slices(len(octaves.values), TOGETHER):
         log = octaves.log_likelihoods(wide.expected, some) + wide.log_prior
-        known.append(_added(log[:, pairs.order], pairs.starts))
+        known.append(_added(log, pairs.starts))
     return np.concatenate(known)
 
 
@@ -411,7 +424,7 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
     location, scale = np.empty(n_columns), np.empty(n_columns)
     for column in range(n_columns):
         first, last = (chosen[column] + step for step in aim.window)
-        some = (wide.octave >= first) & (wide.octave <= last)
+        some = slice(*np.searchsorted(wide.octave, [first, last + 1]))
         log = octaves.log_likelihoods(wide.expected.at(some), column)
         weights = normalised(log + wide.log_prior[some] + np.log(prior)[wide.octave[some]])
         location[column] = weights @ wide.mean[some]

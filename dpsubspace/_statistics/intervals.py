@@ -26,21 +26,22 @@ from dpsubspace._statistics.cell_maps import (
     ROUNDED,
     CellMap,
     Coarse,
+    InCells,
     Noisy,
     cell_edges,
     cell_map,
     coarse,
     first_octave,
-    in_cells,
     in_octaves,
     normalised,
     octave_map,
     released_maps,
 )
 from dpsubspace._statistics.counts import TOGETHER
-from dpsubspace._statistics.scales import (
+from dpsubspace._statistics.posteriors import (
     heaped_columns,
     heaped_log_likelihoods,
+    likely_heaps,
     near_columns,
     single_values,
 )
@@ -125,9 +126,9 @@ def noisy_intervals(
     (fit,) = coarse([octaves], [COLUMNS])
     window = _Window(fit.location, fit.scale, Noisy.nothing(len(fit.location)))
     low, high = fit.location, fit.location
-    single = np.zeros(len(low), dtype=bool)
+    single, in_cells = np.zeros(len(low), dtype=bool), InCells(columns, weights)
     for _ in range(releases.budget.parts[name].count - 1):
-        cells = released(cell_map(), in_cells(columns, weights, window.location, window.unit))
+        cells = released(cell_map(), in_cells.about(window.location, window.unit))
         window.seen = window.seen.with_more(cells)
         low, high = _intervals(window, fit, level)
         single = (high - low) / 2 <= _POINT / 2 * CELL * window.unit
@@ -141,7 +142,7 @@ def _intervals(window: _Window, fit: Coarse, level: float) -> tuple[np.ndarray, 
     edges = np.concatenate([cell_edges(), [2 * REACH]])
     low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
     for some in slices(len(window.unit), TOGETHER):
-        seen = Noisy(window.seen.values[some], window.seen.variance[some])
+        seen = window.seen.at(some)
         masses = _agreeing(seen, window, fit, some)
         for side, ends in ((1, high), (-1, low)):
             beyond = _beyond(seen, masses, side)
@@ -185,22 +186,22 @@ def _agreeing(seen: Noisy, window: _Window, fit: Coarse, some: slice) -> np.ndar
     """Shares of cells, (columns, cells), on average over distributions as likely as each is."""
     shapes, masses, expected = near_columns()
     near = seen.log_likelihoods(expected, slice(None))
-    heaps = seen.log_likelihoods(single_values(), slice(None)).argmax(axis=1)
+    heaps = likely_heaps(seen)
+    of_heaps = heaped_log_likelihoods(seen, heaps)
     edges = cell_edges()
     places = (edges[1:] + edges[:-1]) / 2
     averages = np.empty((len(heaps), masses.shape[1]))
-    for column, heap in enumerate(heaps):
-        own = Noisy(seen.values[[column]], seen.variance[[column]])
+    for column, (heap, own_heap) in enumerate(zip(heaps, of_heaps, strict=True)):
+        own = seen.at([column])
         prior = _SizePrior.of(window, fit, some.start + column)
         heaped, more = heaped_columns(int(heap))
         tailed = ~heaped.point  # those of two values are pairs
-        of_heaped = heaped_log_likelihoods(seen, column, more, int(heap))[tailed]
         heaped, more = heaped.at(tailed), more[tailed]
         log = _pairs(own, int(heap))
         pair = places[heap] * (1 - _PAIRED) + places * _PAIRED, np.abs(places - places[heap])
         likely = [
             near[column] + prior.log(shapes.mean, shapes.deviation) + np.log(shapes.prior),
-            of_heaped + prior.log(heaped.mean, heaped.deviation) + np.log(heaped.prior),
+            own_heap[tailed] + prior.log(heaped.mean, heaped.deviation) + np.log(heaped.prior),
             (log + prior.log(pair[0], np.sqrt(_PAIRED * (1 - _PAIRED)) * pair[1])).ravel(),
         ]
         weights = normalised(np.concatenate(likely))

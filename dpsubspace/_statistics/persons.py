@@ -76,10 +76,22 @@ class PersonChunk:
         flat = rows.reshape(u, -1)
         return rows, means, products(flat, flat) / (self.sizes * d)
 
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """Products of the white rows of each person with each other, (u, m, m)."""
+        return np.matmul(self.white, np.swapaxes(self.white, 1, 2))
+
+    @cached_property
+    def gram_about_mean(self) -> np.ndarray:
+        rows = self.about_own_mean[0]
+        return np.matmul(rows, np.swapaxes(rows, 1, 2))
+
     def scores(self, directions: np.ndarray) -> np.ndarray:
         """Products of constant entry and white rows with the columns of `directions` (d + 1, k)."""
-        inside = self.rows @ (self.whitening @ directions[1:])
-        return inside + self.ones[:, :, None] * directions[0]
+        scores = self.ones[:, :, None] * directions[0]
+        if directions[1:].any():  # most priors are of an intercept beside the own rows
+            scores += self.rows @ (self.whitening @ directions[1:])
+        return scores
 
 
 class PersonRows:
@@ -215,9 +227,9 @@ class PersonRows:
 
 
 def _lengths(sizes: np.ndarray) -> np.ndarray:
-    """Rows that persons are given room for: 1, 2, 3, 4, 6, 8, 12, ..., from their own alone."""
-    power = 2 ** np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    return np.where((power >= 4) & (sizes <= power // 4 * 3), power // 4 * 3, power)
+    """Rows that persons are given room for, from their own alone: 1 to 8, 10, ..., 16, 20, ..."""
+    quarter = 2 ** np.maximum(np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 3, 0)
+    return -(-sizes // quarter) * quarter
 
 
 def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -34,35 +34,24 @@ from dpsubspace._rows.remote import sum_over_parts
 from dpsubspace._statistics.cell_maps import (
     CELL,
     COLUMNS,
-    N_CELLS,
-    OFF,
-    REACH,
-    ROUNDED,
     TARGETS,
     Aim,
     CellMap,
     Coarse,
     Given,
+    InCells,
     Noisy,
-    cell_edges,
     cell_map,
     coarse,
-    first_octave,
     half_smoothed,
-    in_cells,
     in_octaves,
     in_units,
     normalised,
     octave_map,
     released_maps,
 )
-from dpsubspace._statistics.counts import cell_counts
-from dpsubspace._statistics.shapes import (
-    Shapes,
-    heaped_shapes,
-    near_shapes,
-    together,
-)
+from dpsubspace._statistics.counts import TOGETHER, cell_counts
+from dpsubspace._statistics.posteriors import Posterior, single_values
 
 # Where the numbers come from: chosen by hand on tables of benchmarks/repro_regression.py, with
 # other splits of 1,000 and 6,000 rows. No script varies them; that one shows what they do together.
@@ -154,57 +143,17 @@ def _found(
     counts = [in_octaves(group, weights) for group in groups]
     octaves = released_maps(releases, "octaves", octave_map(), counts, shares, records)
     looks = [_Look.of(fit) for fit in coarse(octaves, aims)]
+    in_cells = [InCells(group, weights) for group in groups]
     for _ in range(releases.budget.parts["cells"].count):
         looks = [_nearer(look) for look in looks]
-        pairs = zip(groups, looks, strict=True)
-        counts = [in_cells(group, weights, look.location, look.unit) for group, look in pairs]
+        pairs = zip(in_cells, looks, strict=True)
+        counts = [cells.about(look.location, look.unit) for cells, look in pairs]
         cells = released_maps(releases, "cells", cell_map(), counts, shares, records)
         looks = [look.with_more(more) for look, more in zip(looks, cells, strict=True)]
     return [_fine(look, aim) for look, aim in zip(looks, aims, strict=True)]
 
 
 # How widely they are spread -------------------------------------------------------------------
-
-
-@cache
-def near_columns() -> tuple[Shapes, np.ndarray, Given]:
-    """Distributions near a column, their shares of equal cells, and what is released of those."""
-    shapes = near_shapes()
-    masses = shapes.masses(cell_edges())
-    return shapes, masses, Given.of(masses @ cell_map().matrix[:-1])
-
-
-@cache
-def single_values() -> Given:
-    """What a column gives that has one value, in the middle of each of the cells."""
-    return Given.of(cell_map().matrix[1:-2])
-
-
-@cache
-def _beside_a_heap() -> np.ndarray:
-    """Shares below edges of cells to both sides of one with a shared value in its middle."""
-    return heaped_shapes().below((np.arange(-N_CELLS, N_CELLS + 1) + 0.5) * CELL)
-
-
-def heaped_columns(cell: int) -> tuple[Shapes, np.ndarray]:
-    """Distributions with a value in a cell that many records share, and their shares of cells."""
-    place = (cell + 0.5) * CELL - REACH
-    shapes = heaped_shapes().moved(place, 1.0)
-    below = _beside_a_heap()[:, N_CELLS - 1 - cell :][:, : N_CELLS + 1]
-    masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
-    return replace(shapes, prior=shapes.prior / N_CELLS), masses
-
-
-@cache
-def _heaped_half_squares(cell: int) -> np.ndarray:
-    """Half of the square norms of what these give, which is too much to keep."""
-    return Given.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
-
-
-def heaped_log_likelihoods(cells: Noisy, column: int, masses: np.ndarray, cell: int) -> np.ndarray:
-    """Log likelihoods of these, up to a constant, for a column: what it released is projected."""
-    released = Noisy(cells.values[[column]] @ cell_map().matrix[:-1].T, cells.variance[[column]])
-    return released.log_likelihoods(Given(masses, _heaped_half_squares(cell)), 0)
 
 
 @dataclass(frozen=True)
@@ -242,18 +191,9 @@ class _Look:
             cells=self.cells.or_other(self.first, chosen),
         )
 
-    def posterior(self, column: int) -> tuple[Shapes, np.ndarray, np.ndarray]:
-        """Distributions about the location, how likely they are, and their mean in cells."""
-        shapes, masses, log = _nearby(self.cells, column)
-        unit, place = self.unit[column], self.location[column]
-        size = np.log2(unit * np.hypot(shapes.mean + place / unit, shapes.deviation))
-        known = np.convolve(self.fit.sizes[column], ROUNDED, "same") + 1e-9
-        octave = np.arange(len(known)) + first_octave()
-        log = log - 0.5 * (shapes.mean / OFF) ** 2
-        prior = shapes.prior * np.interp(size, octave, known)
-        weights = normalised(log + np.log(prior))
-        near, heaped = np.split(weights, [len(masses[0])])
-        return shapes, weights, near @ masses[0] + heaped @ masses[1]
+    def posterior(self, columns: np.ndarray) -> Posterior:
+        sizes, cells = self.fit.sizes[columns], self.cells.at(columns)
+        return Posterior.of(cells, self.location[columns], self.unit[columns], sizes)
 
 
 def _nearer(look: _Look) -> _Look:
@@ -261,14 +201,15 @@ def _nearer(look: _Look) -> _Look:
     location, unit = look.location.copy(), look.unit.copy()
     # Only they can be that one cell explains better than nothing does.
     alone = look.cells.log_likelihoods(single_values(), slice(None)).max(axis=1, initial=-np.inf)
-    for column in np.flatnonzero(alone > 0).tolist():
-        shapes, weights, _ = look.posterior(column)
-        mean = weights @ shapes.mean
-        off = math.sqrt(weights @ (shapes.mean - mean) ** 2) + CELL / 2  # anywhere in one
-        wide = math.hypot(off, _quantile(shapes.deviation, weights, _CERTAIN))
-        if wide * _NEARER < 1:
-            location[column] += unit[column] * mean
-            unit[column] *= wide
+    for columns in _some(np.flatnonzero(alone > 0)):
+        likely = look.posterior(columns)
+        mean = likely.average(likely.means)
+        variance = likely.average((likely.means - mean[likely.columns]) ** 2)
+        off = np.sqrt(variance) + CELL / 2  # anywhere in one
+        wide = np.hypot(off, likely.deviation(_CERTAIN))
+        nearer = wide * _NEARER < 1
+        location[columns] += np.where(nearer, unit[columns] * mean, 0.0)
+        unit[columns] *= np.where(nearer, wide, 1.0)
     moved = unit < look.unit
     cells = look.cells.or_other(Noisy.nothing(len(unit)), moved)
     return replace(look, location=location, unit=unit, cells=cells)
@@ -282,38 +223,24 @@ def _fine(look: _Look, aim: Aim) -> Scales:
     counts, since what else there is makes up the scale.
     """
     heap, there = np.zeros(len(look.unit)), np.ones(len(look.unit))
-    for column in np.flatnonzero(look.near).tolist():
-        shares = look.posterior(column)[2][1:-1]
-        heap[column], there[column] = shares.max(), shares.sum()
+    for columns in _some(np.flatnonzero(look.near)):
+        shares = look.posterior(columns).shares[:, 1:-1]
+        heap[columns], there[columns] = shares.max(axis=1), shares.sum(axis=1)
     look = look.as_first((heap > _LUMPED) | (there < 0.5))
     location, scale = look.location.copy(), look.unit.copy()
-    for column, unit in enumerate(look.unit):
-        shapes, weights, shares = look.posterior(column)
-        location[column] += unit * (weights @ shapes.mean)
-        scale[column] *= _quantile(shapes.deviation, weights, aim.fine)
-        heap[column] = shares[1:-1].max()
+    for columns in _some(np.arange(len(scale))):
+        likely = look.posterior(columns)
+        location[columns] += look.unit[columns] * likely.average(likely.means)
+        scale[columns] *= likely.deviation(aim.fine)
+        heap[columns] = likely.shares[:, 1:-1].max(axis=1)
     least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * CELL
     least = math.sqrt(1 / 12) * CELL if aim.narrow else least  # that of any values in one cell
     return Scales(location, np.maximum(scale, least * look.unit), look.fit.sure)
 
 
-def _nearby(cells: Noisy, column: int) -> tuple[Shapes, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Distributions, with those of a shared value, which might have been in any of the cells.
-
-    Their shares of cells, in two parts, and their log likelihoods.
-    """
-    shapes, masses, expected = near_columns()
-    cell = int(cells.log_likelihoods(single_values(), column).argmax())
-    heaped, more = heaped_columns(cell)
-    of_heaped = heaped_log_likelihoods(cells, column, more, cell)
-    log = np.concatenate([cells.log_likelihoods(expected, column), of_heaped])
-    return together([shapes, heaped]), (masses, more), log
-
-
-def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
-    order = np.argsort(values)
-    rank = np.searchsorted(np.cumsum(weights[order]), level * (1 - 1e-9))
-    return float(values[order[min(rank, len(order) - 1)]])
+def _some(columns: np.ndarray) -> list[np.ndarray]:
+    """As many as are looked at together."""
+    return [columns[some] for some in slices(len(columns), TOGETHER)]
 
 
 # How long rows are ----------------------------------------------------------------------------
