@@ -412,9 +412,8 @@ def _training_rows(
 
 _CHOICE = (
     "the best candidate was chosen by exact scores on private held-out rows, and which one it is"
-    " may reveal something about a single row, whatever noise is in the fits. PrivateSearch"
-    " chooses with privacy;"
-    " or search on public rows, and fit once"
+    " may reveal something about a single row, whatever noise is in the fits. Use"
+    " PrivateSearch to choose parameters in a protected way; or search on public rows, and fit once"
 )
 _HELD_OUT = "that the scores of the splits are shown only to people who are allowed to see the rows"
 _SPLITS = (

@@ -235,7 +235,7 @@ def _large(value: float, towards: Callable[[float], int]) -> str:
     for size, name in ((1e9, " billion"), (1e6, " million")):
         if value >= size:
             return f"{float(rounded(value / size, towards, 2)):g}{name}"
-    digits = 4 if value < 1000 else 2
+    digits = 4 if value < 1000 else 3
     return f"{float(rounded(value, towards, digits)):,g}"
 
 

@@ -505,7 +505,7 @@ def test_a_large_delta_is_said_to_be():
 
 def test_an_epsilon_that_protects_nobody_is_said_to():
     for epsilon, words, guess in (
-        (10.5, "weak protection at best", "about one in 36,000 can become"),
+        (10.5, "weak protection at best", "about one in 36,300 can become"),
         (30.0, "no meaningful protection", "one in 485 million, or even less likely, can"),
         (1000.0, "no meaningful protection", "one in 485 million, or even less likely, can"),
     ):
