@@ -334,7 +334,7 @@ def privacy_report(
     False
     >>> print(report.verdict)  # doctest: +NORMALIZE_WHITESPACE
     NO PRIVACY GUARANTEE for this pipeline as a whole. Its noisy releases alone cost
-    epsilon = 1, delta = 1e-05, per row; that does not cover the rest.
+    epsilon = 1, delta = 1e-05, per row; this does not cover the rest.
     """
     given: dict[str, Any] = {
         "curator": curator,

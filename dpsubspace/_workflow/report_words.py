@@ -94,7 +94,7 @@ def _verdict_of(account: Account) -> str:
     said = promise(total.epsilon, total.delta, total.unit)
     if account.reasons:
         finite = total.epsilon < math.inf
-        rest = f" Its noisy releases alone cost {said}; that does not cover the rest."
+        rest = f" Its noisy releases alone cost {said}; this does not cover the rest."
         if budget is not None:
             rest += f" Their budget is epsilon = {up(budget.epsilon)}"
             rest += " and has been exceeded." if account.overspent else "."
@@ -126,7 +126,7 @@ def sections_of(account: Account, said: dict[str, str], date: str) -> list[Secti
         Section("What was released", [*_released(account)]),
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
-        Section("What the guarantee rests on", [*_rests_on(account)]),
+        Section("What the guarantee assumes", [*_rests_on(account)]),
     ]
 
 
@@ -194,7 +194,7 @@ def _in_short(account: Account, said: dict[str, str], date: str) -> list[list[st
         rows.append([f"Number of {name} (public)", f"{total.n_samples:,}"])
     rows += [["Independent review of the software", "none yet"], ["Date of this report", date]]
     left_open = [CURATED[name] for name, words in said.items() if words == FILL_IN]
-    return [*rows, *([["Left open", "; ".join(left_open)]] if left_open else [])]
+    return [*rows, *([["Not filled in yet", "; ".join(left_open)]] if left_open else [])]
 
 
 def _down(value: float) -> str:
@@ -590,7 +590,7 @@ def _labels_read(account: Account) -> str:
 
 _LABELS_READ = (
     "the set of labels was read from the private rows, and the guarantee does not protect it: see"
-    ' "What the guarantee rests on"'
+    ' "What the guarantee assumes"'
 )
 
 
