@@ -38,7 +38,7 @@ class ClusterError(RuntimeError):
 
 
 class PrivacyWarning(UserWarning):
-    """A fit is private as stated, but probably not what was wanted; or a call is not private.
+    """Warn that a fit is private but probably not what you want, or that a call is not private.
 
     Raised from public and released quantities only: sizes, the budget, parameters, and after
     a fit what it has released. A warning thus tells no more of the rows than the model does.

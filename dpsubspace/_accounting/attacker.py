@@ -93,6 +93,11 @@ class Attacker:
             replaced = Cost(parts, "replace_one").epsilon(delta)
         return cls(epsilon, delta, mu, price.slack, False, tuple(points), replaced)
 
+    @classmethod
+    def of_promise(cls, epsilon: float, delta: float) -> Attacker:
+        """For whatever keeps to a promise, of which nothing else is known."""
+        return cls(epsilon, delta, math.inf, 0.0, False, replaced=None if delta else 2 * epsilon)
+
     @property
     def _all(self) -> tuple[tuple[float, float], ...]:
         return ((self.epsilon, self.delta), *self.points)

@@ -117,7 +117,7 @@ class CalibrationPlan(Plan):
 
 
 class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
-    """Probabilities of a fitted classifier, made right by private rows that were held out.
+    """Calibrate probabilities of a fitted classifier, privately, on rows that were held out.
 
     Private training biases probabilities: mostly they are too near to each other. One number
     (or two) sets that right, which little privacy and few rows are enough for. Where they

@@ -168,7 +168,7 @@ class _Conformal(PrivateEstimator):
 
 
 class DPConformalClassifier(ExactAccuracy, _Conformal):
-    """Sets of labels that hold the right one as often as is asked for, by private rows.
+    """Conformal prediction sets with a chosen coverage, calibrated privately on held-out rows.
 
     A label is in the set of a row if its probability is above a threshold. The threshold is found
     on private rows that were held out, so that sets hold the right label with at least the

@@ -250,9 +250,9 @@ def _warn_of_step(name: str, hosts: list[_Host]) -> None:
     else:
         warn(
             f"step {found.name!r} ({type(found.model).__name__}) before {name} learns from the rows"
-            " without any privacy, and what it has learned is part of the Pipeline: the"
-            f" guarantee covers {name} alone. Use a BoundedScaler or a DPPCA, or fit the step"
-            " on public rows and wrap it in sklearn.frozen.FrozenEstimator.",
+            " without any noise. What it learns is stored in the Pipeline and is not protected: the"
+            f" guarantee covers {name} only. Use a BoundedScaler or a DPPCA, or fit the step on"
+            " public rows and wrap it in sklearn.frozen.FrozenEstimator.",
             PrivacyWarning,
             about=("learning step", name, found.name),
         )
@@ -287,9 +287,9 @@ def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
         else ""
     )
     warn(
-        f"{of} sets the `random_state` of its copies of {name}, also where you leave it None, and"
-        " keeps it in the model: whoever has the model can remove the noise, as with a seed that is"
-        f" set by hand. {_WITHOUT_SEEDS}{again}",
+        f"{of} sets the `random_state` of its copies of {name}, even if you leave it as None, and"
+        " stores it in the model. Anybody who has the model can use this seed to remove the noise."
+        f" {_WITHOUT_SEEDS}{again}",
         PrivacyWarning,
         about=("seeds", of, name),
     )

@@ -42,7 +42,7 @@ _FEW = 2
 
 
 class SubspaceDistance(NamedTuple):
-    """What stands behind a :func:`gradient_subspace_distance`.
+    """Result of :func:`gradient_subspace_distance`, with its details.
 
     None of it is private.
 

@@ -216,7 +216,7 @@ def private_score(
     if any(has_seen(part.model, X) for part in opened(model, fitted=True).walk()):
         warn(
             f"`X` has rows that this {type(model).__name__} was fitted to: the score will be about"
-            " these rows, on which the model is too good, and not about new ones. Hold out some"
+            " the training rows, and will be too optimistic for new rows. Hold out some"
             " rows before the fit, and score those.",
             PrivacyWarning,
             about=("seen", type(model).__name__),

@@ -356,8 +356,9 @@ class Asked:
             if needed is not None and not usual:
                 raise ValueError(
                     f"`pos_label` is not specified, and the classes are {classes}: metric="
-                    f"{needed!r} is about one of them. Pass it, such as pos_label={classes[1]!r},"
-                    " or fit the model on labels 0 and 1, or -1 and 1, of which it is 1."
+                    f"{needed!r} is about one of them. Pass it, for example"
+                    f" pos_label={classes[1]!r}. (Of models that are fitted to 0 and 1, or to -1"
+                    " and 1, the positive class is 1.)"
                 )
             return classes.index(1) if usual else 1
         if np.ndim(pos_label) or pos_label not in classes:
@@ -371,7 +372,7 @@ class Asked:
             of_class = [name for name, metric in METRICS.items() if metric.of_class]
             raise ValueError(
                 f"pos_label={shown(pos_label)} has no effect on metric={shown(self.names)}, which"
-                f" are about no class of two: leave it out. Metrics that are: {of_class}."
+                f" do not have a positive class: leave it out. Metrics that do: {of_class}."
             )
 
     def sign(self, name: str) -> int:

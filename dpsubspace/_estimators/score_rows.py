@@ -203,7 +203,7 @@ def refuse_exact_scores(target: Target, asked: Asked) -> None:
     if asked.ranked and not target.private:
         raise ValueError(
             "`epsilon`=inf looks at all scores in one place: give a finite epsilon, or ask for"
-            " metrics that are no function of the order of scores, such as 'accuracy'."
+            " metrics that do not depend on the ranking of the scores, such as 'accuracy'."
         )
 
 

@@ -96,8 +96,9 @@ class Purchase:
             names = [repr(name) for name, there in zip(self.names, found, strict=True) if not there]
             raise PrivacyError(
                 f"no range was found for {', '.join(names)}: noise has hidden it, or nearly all"
-                " values are equal. What the ranges cost is charged, and the model was not paid"
-                " for. Declare these ranges from public knowledge, as Range(low, high), or leave"
+                " values are equal. The cost of the ranges has been charged; the model was"
+                " neither fitted nor charged. Declare these ranges from public knowledge, as"
+                " Range(low, high), or leave"
                 " the columns out of the schema."
             )
         ends = zip(low.tolist(), high.tolist(), strict=True)

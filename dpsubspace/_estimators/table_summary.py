@@ -96,7 +96,7 @@ class PrivateComparison:
         value, low, high = (f"{each:.3g}" for each in (self.value, self.low, self.high))
         first, second = self.groups
         return (
-            f"{self.name}, {first} less {second}: {value} ({100 * self.level:g}% interval {low} to"
+            f"{self.name}, {first} minus {second}: {value} ({100 * self.level:g}% interval {low} to"
             f" {high}, for {about})"
         )
 

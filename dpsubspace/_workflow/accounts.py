@@ -184,7 +184,8 @@ class Accounts:
         if not words:
             return "Nothing is left."
         end = "" if fit <= 1e-9 else ": see remaining()"
-        return f"What is left is enough for {', or for '.join(words)}{end}."
+        either = "either for" if len(words) > 1 else "for"
+        return f"What is left is enough {either} {', or for '.join(words)}{end}."
 
     def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
@@ -206,8 +207,11 @@ class Accounts:
             text += f" and no more than epsilon={rounded(most, math.floor)} was set apart."
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
+            pure = price.epsilon > 0 and price.sq_mu == 0
+            it = ", which is more than is left for such releases. Charged like a fit, it"
+            text = text.removesuffix(",") + (it if pure else ", and")
             text += (
-                f" and would bring the total to epsilon={found} at delta={split.delta:.4g},"
+                f" would bring the total to epsilon={found} at delta={split.delta:.4g},"
                 f" over the budget of {most}."
             )
         if self._cost(event).n_slacks and not price.slack:

@@ -32,7 +32,7 @@ _BAR, _LETTER, _MARGIN = 0.36, 0.085, 2.5
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BudgetDisplay(Display):
-    """Where a budget went: one bar for each part, each beginning where the one before ended.
+    """Waterfall chart of how a privacy budget was spent, with one bar for each part.
 
     Made by :meth:`from_ledger` (what was charged, and what is left) or :meth:`from_estimator` (the
     releases of one fit, the steps of a Pipeline, the fits of a search). The names stand at the

@@ -60,33 +60,32 @@ KINDS = {
     ),
     "unknown": Kind(
         "fit of unknown parts",
-        "private fits ran inside of {name} ({times}), which may have learned from the private rows"
-        " by itself without any noise, or changed them. No charge of this ledger covers that",
+        "private fits ran inside {name} ({times}), which may itself have learned from the private"
+        " rows without noise, or altered them beforehand. No charge of this ledger covers that",
         breaks=True,
     ),
     "choice": Kind(
         "choice by exact scores",
         "a {name} chose parameters by exact scores on held-out rows, and fitted a model with"
-        " them ({times}). Which parameters it chose may reveal something about a single row."
-        " PrivateSearch chooses"
-        " with privacy",
+        " them ({times}). Which parameters it chose may reveal something about a single row. Use"
+        " PrivateSearch to choose parameters in a protected way",
         breaks=True,
     ),
     "validation": Kind(
         "fit with exact scores",
         "{name} was fitted in a search or cross-validation ({times}) whose scores on held-out rows"
-        " are exact. Unless all of those rows are public, the scores are not private, and no"
-        " epsilon covers them. PrivateSearch chooses with privacy",
+        " are exact. Unless all of those rows are public, the scores are not protected: no epsilon"
+        " covers them. Use PrivateSearch to choose parameters in a protected way",
     ),
     "score": Kind(
         "exact score",
         "exact scores of {name} were computed ({times}). Unless all of those rows are public, the"
-        " scores are not private, and no epsilon covers them. private_score gives scores that"
-        " may be published",
+        " scores are not protected: no epsilon covers them. private_score gives scores with noise"
+        " that a guarantee covers",
     ),
     "look": Kind(
         "exact look",
-        "{name} showed exact facts about the rows ({times}). What was changed because of them"
+        "{name} displayed exact facts about the rows ({times}). What was changed because of them"
         " reveals something about private rows, and no epsilon covers it",
     ),
     "seed": Kind(

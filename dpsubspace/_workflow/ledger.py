@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class PrivacyLedger:
-    """Budget for one set of private records, owned by whoever answers for them.
+    """Keep account of one privacy budget for everything that is computed from some records.
 
     Every fit on those records is charged here; one that would overspend is refused before it
     releases anything. ``with ledger:`` charges every fit inside of it, however it comes about:
@@ -786,7 +786,10 @@ class PrivacyLedger:
         ]
         planned = self.epsilon_if_planned()
         if planned < spent * (1 - 1e-4):
-            lines.append(f"  ({rounded(planned, math.ceil)} had all of it been planned in advance)")
+            lines.append(
+                "  (if everything had been planned in advance, the same releases would have cost"
+                f" {rounded(planned, math.ceil)})"
+            )
         lines += [
             f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries
         ]

@@ -19,7 +19,7 @@ from dpsubspace._workflow.display import Display, drawn_band, styled
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProjectionErrorDisplay(Display):
-    """How much of gradients the leading directions of public gradients miss, by their number.
+    """Plot of the projection error: how much of gradients is lost, by the number of directions.
 
     If a curve falls quickly, few directions of public rows are enough for training. If it is near
     the dashed line, which stands for random directions, the public rows are of no use.

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
@@ -67,9 +68,9 @@ class PrivacyReport:
         Its first sentence.
     holds : bool
         Whether there is a guarantee for the subject as a whole, against those who do not know a
-        seed.
+        seed. False for a ledger whose budget was exceeded.
     epsilon : float
-        Privacy loss of everything together; inf where there is no guarantee.
+        Privacy loss of everything together; inf where nothing bounds it.
     delta : float
         Delta that it is stated at.
     open_fields : tuple of str
@@ -111,7 +112,7 @@ class PrivacyReport:
         self.title, self.verdict = _title(account, self._said), verdict_of(account)
         total = account.total
         self.holds: bool = account.holds
-        self.epsilon = total.epsilon if self.holds else math.inf
+        self.epsilon = total.epsilon if account.bounded else math.inf
         self.delta = total.delta
         self.open_fields = tuple(name for name, value in said.items() if value == FILL_IN)
 
@@ -148,17 +149,6 @@ class PrivacyReport:
             :meth:`PrivacyGuarantee.to_json`. What is not known is null.
         """
         account, total = self._account, self._account.total
-        attacker = account.attacker
-        learnt = attacker and {
-            "advantage": attacker.advantage,
-            "posteriors": [{"prior": p, "at_most": attacker.posterior(p)} for p in PRIORS],
-            "posteriors_fail_with_probability": attacker.surprise,
-            "true_positive_rates": [
-                {"false_positive_rate": a, "at_most": attacker.true_positive_rate(a)}
-                for a in FALSE_POSITIVES
-            ],
-            "exact": attacker.exact,
-        }
         fields = {
             "schema": SCHEMA,
             "title": self.title,
@@ -174,7 +164,8 @@ class PrivacyReport:
             "unit": total.unit,
             "secure": total.secure,
             "joint": total.joint,
-            "budget": None if account.budget is None else account.budget[0],
+            "budget": None if account.budget is None else account.budget.epsilon,
+            "overspent": account.overspent,
             "reasons": account.reasons,
             "alarms": account.alarms,
             "seen": [{"kind": k, "of": name, "count": count} for k, name, count in account.seen],
@@ -182,7 +173,8 @@ class PrivacyReport:
             "not_charged": account.uncharged,
             "vouched_for": account.vouched,
             "public": list(total.public),
-            "attacker": learnt,
+            "attacker": _learnt(account.attacker),
+            "attacker_at_budget": _learnt(account.at_budget),
             "parts": [
                 {
                     "name": item.name,
@@ -370,6 +362,19 @@ def privacy_report(
 # What stands beside the promise -----------------------------------------------------------------
 
 
+def _learnt(attacker: Attacker | None) -> dict[str, Any] | None:
+    return attacker and {
+        "advantage": attacker.advantage,
+        "posteriors": [{"prior": p, "at_most": attacker.posterior(p)} for p in PRIORS],
+        "posteriors_fail_with_probability": attacker.surprise,
+        "true_positive_rates": [
+            {"false_positive_rate": a, "at_most": attacker.true_positive_rate(a)}
+            for a in FALSE_POSITIVES
+        ],
+        "exact": attacker.exact,
+    }
+
+
 def _title(account: Account, said: Mapping[str, str]) -> str:
     what = "Planned privacy" if account.planned else "Privacy"
     name = account.subject if said["product"] == FILL_IN else said["product"]
@@ -378,17 +383,23 @@ def _title(account: Account, said: Mapping[str, str]) -> str:
 
 def _not_covered(account: Account) -> Iterator[Any]:
     always = [
-        "scores, plots and tables that were computed from the private rows, and other fits on"
-        " them. Charge all fits on one table to one PrivacyLedger",
-        "what was done with the rows before, such as cleaning, selection, or filling missing values"
-        " by values of other rows",
-        "whether the result is correct. Noise affects small groups more than large ones",
-        "what is true of groups. For example, the result may show that smokers fall ill more often",
-        "the time that a fit took, error messages, and the rows themselves, which need protection"
-        " like any other rows",
+        "scores, plots and tables that were computed from the private rows without noise, and any"
+        " fit that is not listed here: charge everything that is computed from the records of the"
+        " same people to one PrivacyLedger",
+        "what was done to the rows beforehand: cleaning, selection, or filling gaps with values"
+        " computed from the rows",
+        "whether the result is correct, and equally accurate for small and large groups: noise"
+        " makes it least accurate for small groups",
+        "what is true of groups: the method is meant to allow findings such as that smokers fall"
+        " ill more often",
+        "the time that a fit took, error messages, and the rows themselves, which must be protected"
+        " like any other personal data",
     ]
-    if account.uncharged:
+    if account.uncharged and account.budget is not None:
+        yield Text("Not counted here, if it took place:")
+    elif account.uncharged:
         yield Text("Not counted here, although it used private rows:", loud=True)
+    if account.uncharged:
         yield Bullets([sentence(words) for words in account.uncharged])
     yield Text("No epsilon on this page covers the following:")
     yield Bullets([sentence(words) for words in always])
@@ -405,12 +416,14 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
     kind = {"release": "Statistic", "ledger": "Models and statistics"}.get(
         account.kind, "Machine learning model"
     )
-    flavour = "none" if attacker is None else "Approximate DP" if total.delta else "Pure DP"
+    flavour = "Pure DP (that is, with a delta of 0)"
+    if attacker is None:
+        flavour = "none"
+    elif total.delta:
+        flavour = "Approximate DP (that is, with a delta above 0)"
     if attacker is not None and total.joint:
         flavour += ", joint"
-    loss = "no bound" if attacker is None else promise(total.epsilon, total.delta, total.unit)
-    if account.budget is not None:
-        loss = f"budget: {promise(account.budget[0], total.delta, total.unit)}; spent: {loss}"
+    covered = "what is computed from the result without looking at the rows again is covered"
     unprotected = [*total.public, *account.uncharged, *account.reasons, *account.alarms]
     return {
         "Tier 1": {
@@ -422,10 +435,10 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
         "Tier 2": {
             "Flavour of privacy": flavour,
             "Unit of privacy": UNITS.get(total.unit, total.unit),
-            "Privacy loss": loss,
-            "Deployment model": "Central: the curator holds the rows without noise, and noise is"
-            " added before anything is released",
-            "Release": _RELEASE.get(account.kind, "One release") + "; non-interactive",
+            "Privacy loss": _loss(account),
+            "Deployment model": "Central: the curator holds the rows in the clear, and noise is"
+            " added before a private result is released",
+            "Release": _RELEASE.get(account.kind, "One publication") + "; no interactive queries",
             "Data source": said["data_source"],
         },
         "Tier 3": {
@@ -434,13 +447,14 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
             "Unprotected quantities": "; ".join(unprotected) or "none",
             "Actors and trust": said["access"],
             "Accounting, composition": _composition(account),
-            "Accounting, post-processing": "what is computed from the result without looking at"
-            " the rows again is covered",
+            "Accounting, post-processing": covered
+            if account.bounded
+            else "not covered: there is no guarantee for the whole",
             "Preprocessing and tuning": said["preprocessing"],
             "Mechanisms": described(total.event) if total.epsilon < math.inf else "not private",
             "Implementation": f"dpsubspace {_versions()['dpsubspace']}; noise and values are"
-            " rounded to a public grid, against attacks on floating point numbers; no measures"
-            " against attacks by timing",
+            " rounded in a fixed way, to prevent attacks that exploit how computers round numbers;"
+            " there is no protection against attacks that measure running times",
             "Review of the implementation": "by its authors only (proofs and tests are in its"
             " repository); independent review of this deployment: " + said["review"],
             "Justification": said["justification"],
@@ -448,18 +462,29 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
     }
 
 
-_RELEASE = {"ledger": "Several releases", "search": "One release of the best model"}
+_RELEASE = {"ledger": "Several publications", "search": "One publication of the best model"}
+
+
+def _loss(account: Account) -> str:
+    total, budget = account.total, account.budget
+    spent = promise(total.epsilon, total.delta, total.unit) if account.bounded else "no bound"
+    if budget is None:
+        return spent
+    exceeded = " (exceeded: it does not hold)" if account.overspent else ""
+    return f"budget: {promise(*budget[:2], total.unit)}{exceeded}; spent: {spent}"
 
 
 def _composition(account: Account) -> str:
     parts = sum(item.count for item in account.items)
+    if not account.bounded:
+        return "the parts do not add up to a guarantee"
+    if account.overspent:
+        return "the sum of what was spent, as if it had been planned; the budget does not hold"
     if account.budget is not None:
         return (
             "fully adaptive: the budget holds even if each fit is chosen after seeing the results"
-            " of earlier ones"
+            " of earlier ones (by the authors' own proof, which nobody else has reviewed)"
         )
-    if account.reasons:
-        return "the parts do not add up to a guarantee"
     kinds = {part.kind for part in mechanisms_of(account.total.event)}
     sampled = any(part.sampled for part in mechanisms_of(account.total.event))
     if kinds <= {"gaussian"} and not sampled:
@@ -480,8 +505,9 @@ def _relation(account: Account) -> str:
 
 def _told_to_a_registry(account: Account, said: dict[str, str]) -> Iterator[Any]:
     yield Text(
-        "This entry has the form of the Differential Privacy Deployments Registry, with three tiers"
-        " of detail. The curator has to fill in what the program does not know."
+        "This section follows the form of the Differential Privacy Deployments Registry, a public"
+        " collection of descriptions of such uses, which has three tiers of detail. Nothing is sent"
+        " there. Fields that the program cannot fill in are left open."
     )
     for tier, fields in _registry(account, said).items():
         yield Table(tier, [[name, value] for name, value in fields.items()])
@@ -497,17 +523,24 @@ def _versions() -> dict[str, str]:
 def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
     if file is not None:
         rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
-        yield Table("File that this report is about, as its author says", rows)
-        yield Text("Compare the digest with that of the file in hand, for example by sha256sum.")
+        yield Table(
+            "File to which this report refers (as stated by the person who wrote the report)", rows
+        )
+        yield Text(
+            "To check that you have the same file, compare this checksum (the digest) with that of"
+            " your file, for example by the program sha256sum."
+        )
     rows = [[name, version] for name, version in _versions().items()]
-    yield Table("Versions where this report was written", rows)
+    yield Table("Software versions used to write this report", rows)
     if not planned:
         yield Text(
-            "The fit itself may have used other versions. A fitted model does not store them."
+            "A fitted model does not store the versions under which it was fitted, and these may"
+            " have been others. The analyst should state them, so that a flaw of one version can be"
+            " traced to the models that it concerns."
         )
     yield Text(
-        "This report was computed from what the program recorded, and not from the rows. It is only"
-        " as trustworthy as those who ran the program. The questions follow NIST SP 800-226"
-        " (Guidelines for Evaluating Differential Privacy Guarantees, 2025). The answers are"
+        "This report was computed from what the program recorded, and not from the rows. It can"
+        " be trusted only as far as the person who ran the program. The questions follow NIST SP"
+        " 800-226 (Guidelines for Evaluating Differential Privacy Guarantees, 2025); this report is"
         " neither a certificate nor a legal opinion."
     )

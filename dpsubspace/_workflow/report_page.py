@@ -50,7 +50,7 @@ def percent(value: float) -> str:
     if value <= 0 or value >= 1:
         return f"{100 * value:g} %"
     text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
-    return "more than 99.9 %" if text == "100" else f"{text} %"
+    return "nearly 100 %" if text == "100" else f"{text} %"
 
 
 def one_in(value: float) -> str:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -55,6 +55,20 @@ class Item:
     what: str = ""  # in a line, where its class is known
 
 
+class LedgerBudget(NamedTuple):
+    epsilon: float
+    delta: float
+    left: float  # epsilon, for one more fit
+
+
+class Bound(NamedTuple):
+    """What an attacker can learn at most of what was spent, or under a budget."""
+
+    of: str
+    epsilon: float
+    attacker: Attacker
+
+
 @dataclass
 class Account:
     """What a report says of its subject; see :func:`account_of`."""
@@ -73,28 +87,56 @@ class Account:
     # What the curator has to answer for, since no program can see it.
     vouched: list[str] = field(default_factory=list)
     planned: bool = False  # Whether nothing has been fitted yet
-    # Epsilon of a ledger's budget, and what is left of it for one more fit.
-    budget: tuple[float, float] | None = None
+    budget: LedgerBudget | None = None  # of a ledger
     # What a ledger saw that no sum counts, and that is no reason against a guarantee.
     alarms: list[str] = field(default_factory=list)
     seen: tuple[tuple[str, str, int], ...] = ()  # All that it saw; see ``_workflow.seen``
 
     @property
-    def holds(self) -> bool:
+    def bounded(self) -> bool:
+        """Whether something bounds what all of it reveals."""
         return not self.reasons and self.total.epsilon < math.inf
 
     @property
+    def overspent(self) -> bool:
+        """Whether more was recorded than a ledger's budget, which is no promise then."""
+        return self.budget is not None and self.total.epsilon > self.budget.epsilon * (1 + 1e-9)
+
+    @property
+    def holds(self) -> bool:
+        return self.bounded and not self.overspent
+
+    @property
     def promised(self) -> float:
-        return self.total.epsilon if self.budget is None else self.budget[0]
+        """Epsilon that a reader has to reckon with: the budget, or what was spent if it is more."""
+        spent = self.total.epsilon
+        return spent if self.budget is None else max(spent, self.budget.epsilon)
 
     @cached_property
     def attacker(self) -> Attacker | None:
-        """What an attacker may learn; None where nothing bounds it."""
-        if not self.holds:
+        """What an attacker may learn of what was spent; None where nothing bounds it."""
+        if not self.bounded:
             return None
         total = self.total
         promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
         return Attacker.of(*promised, adaptive=self.budget is not None)
+
+    @cached_property
+    def at_budget(self) -> Attacker | None:
+        """The same for all that a budget allows; None where there is none, or it does not hold."""
+        if self.budget is None or not self.holds:
+            return None
+        return Attacker.of_promise(self.budget.epsilon, self.budget.delta)
+
+    @property
+    def attackers(self) -> list[Bound]:
+        """Both, as far as there is something to learn; what is promised comes last."""
+        found = []
+        if self.attacker is not None and self.total.epsilon:
+            found.append(Bound("spent so far", self.total.epsilon, self.attacker))
+        if self.budget is not None and self.at_budget is not None:
+            found.append(Bound("whole budget", self.budget.epsilon, self.at_budget))
+        return found
 
 
 def account_of(subject: Any, sizes: PublicSizes) -> Account:
@@ -221,7 +263,7 @@ def _learned(step: Any) -> str:
     except (AttributeError, TypeError):
         stateless = False
     if stateless:
-        return " It looks at one row at a time only if its function does."
+        return " Whether it treats each row separately depends on the function that it was given."
     found = [name for name in vars(step) if name.endswith("_") and not name.startswith("_")]
     found = [name for name in found if name not in ("n_features_in_", "feature_names_in_")]
     return f" It shows {', '.join(found[:6])}." if found else ""
@@ -240,7 +282,7 @@ def _vouched(step: Node) -> Iterator[str]:
     if _is_open(step) and getattr(step.model, "memory", None) is not None:
         yield "that nobody sees the folder in which the Pipeline keeps transformed private rows"
     if any(callable(chosen) for *_, chosen in getattr(step.model, "transformers", ())):
-        yield "that the types of columns are public, by which a ColumnTransformer chose them"
+        yield "that the column types by which a ColumnTransformer chose columns are public"
 
 
 # Several fits -------------------------------------------------------------------------------------
@@ -303,11 +345,11 @@ def _of_search(search: Any, sizes: PublicSizes) -> Account:
     account.cautions.append(
         f"the search made {candidates} x {search.n_splits_} fits"
         f"{'' if refit is None else ' and the refit'}: the guarantee of best_estimator_ is about"
-        " the refit alone, and the search costs what stands here"
+        " the refit alone, and the cost of the whole search is the one stated here"
     )
     if refused:
         account.cautions.append(
-            f"{refused} candidates had parameters that no fit takes: they released nothing"
+            f"{refused} candidates had invalid settings, were never fitted and released nothing"
         )
     if failed := failed - refused * search.n_splits_:
         account.cautions.append(
@@ -370,11 +412,10 @@ def _training_rows(
 
 _CHOICE = (
     "the best candidate was chosen by exact scores on private held-out rows, and which one it is"
-    " may reveal something about a single row, whatever noise is in the fits. PrivateSearch"
-    " chooses with privacy;"
-    " or search on public rows, and fit once"
+    " may reveal something about a single row, whatever noise is in the fits. Use"
+    " PrivateSearch to choose parameters in a protected way; or search on public rows, and fit once"
 )
-_HELD_OUT = "that the scores of the splits are shown to nobody who must not see the rows"
+_HELD_OUT = "that the scores of the splits are shown only to people who are allowed to see the rows"
 _SPLITS = (
     "how the rows were split, if the splits are stratified by private labels (scikit-learn's"
     " default for classifiers)"
@@ -411,21 +452,24 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
         total,
         reasons=[*named(ledger.seen, breaks=True)],
         uncharged=[
-            "whatever was done with the same rows outside of this ledger: no program can see that"
+            "anything that was done with the same rows outside this ledger, which the program"
+            " cannot see"
         ],
-        vouched=["that all fits and releases from these records are charged to this one ledger"],
-        budget=(ledger.budget, ledger.remaining()),
+        vouched=[
+            "that everything computed from the records of these people was charged to this ledger"
+        ],
+        budget=LedgerBudget(ledger.budget, ledger.delta, ledger.remaining()),
         alarms=[*named(ledger.seen, breaks=False)],
         seen=ledger.seen,
     )
     if spent == math.inf:
         account.reasons.append(
-            "something that is not private, or cannot be counted, has been recorded"
+            "the ledger contains an entry that is not private, or whose cost cannot be determined"
         )
-    elif spent > ledger.budget * (1 + 1e-9):
+    elif account.overspent:
         account.cautions.append(
-            f"more was spent than the budget of {ledger.budget:g}: what had been released already"
-            " was recorded"
+            "more was recorded than the budget allows, because something had been released already"
+            " (already_released=True): decide whether the epsilon that was spent can be justified"
         )
     if ledger.allow_seeded:
         account.cautions.append(_SEEDED_LEDGER)
@@ -438,8 +482,8 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
 
 
 _SEEDED_LEDGER = (
-    "the ledger takes seeded fits (allow_seeded=True), which is for demonstrations: whoever knows"
-    " the seed can remove the noise"
+    "the ledger allows fits with predictable noise (allow_seeded=True), which is meant for"
+    " demonstrations only: whoever knows the seed can remove the noise"
 )
 
 
@@ -471,8 +515,8 @@ def _summed(subject: str, kind: str, items: list[Item]) -> Account:
         found = sorted({getattr(g, name) for g in paid})
         if len(found) > 1:
             reasons.append(
-                f"its parts are for different {what} ({', '.join(found)}), and what they promise"
-                " does not add up"
+                f"its parts are for different {what} ({', '.join(found)}), and their guarantees"
+                " cannot be combined"
             )
     delta = max(g.delta for g in guarantees)
     if any(g.epsilon == math.inf for g in guarantees):

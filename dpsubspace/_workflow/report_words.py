@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import describe, mechanisms_of, rounded
-from dpsubspace._accounting.guarantee import weakness
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, weakness
 from dpsubspace._workflow.report_page import (
     FILL_IN,
     Bullets,
@@ -40,9 +40,9 @@ CURATED = {
     "product": "Data product",
     "publication_date": "Date of publication",
     "data_source": "Data source",
-    "data_domain": "Data domain (which data sets could have been there)",
+    "data_domain": "Data domain (which tables the method could have been applied to)",
     "access": "Who sees the rows, and who sees the result",
-    "preprocessing": "What was done with the rows before",
+    "preprocessing": "What was done to the rows beforehand",
     "justification": "Why this epsilon and this unit",
     "review": "Who reviewed this",
 }
@@ -62,7 +62,27 @@ def described(event: DpEvent) -> str:
 def verdict_of(account: Account) -> str:
     """The first sentences, for somebody who reads no other."""
     weak, said = weakness_of(account), _verdict_of(account)
-    return f"{weak.upper()}: an epsilon of {up(account.promised)}. {said}" if weak else said
+    if weak:
+        said = f"{weak.upper()}: an epsilon of {up(account.promised)}. {said}"
+    if not (is_seeded(account) and account.bounded):
+        return said
+    seed = _SEEDED_LEDGER if account.budget else _SEEDED
+    return f"{seed} {said[:1].lower()}{said[1:]}" if said.startswith("Diff") else f"{seed} {said}"
+
+
+_SEEDED = (
+    "NO PRIVACY GUARANTEE against anybody who knows, guesses or finds the seed of the noise"
+    " (random_state). Against all others:"
+)
+_SEEDED_LEDGER = (
+    "NO PRIVACY GUARANTEE for seeded fits, which this ledger allows, against anybody who knows,"
+    " guesses or finds a seed. Against all others:"
+)
+
+
+def is_seeded(account: Account) -> bool:
+    """Whether noise came, or may have come, from a seed."""
+    return not account.total.secure and (account.total.epsilon > 0 or account.budget is not None)
 
 
 def weakness_of(account: Account) -> str:
@@ -70,33 +90,34 @@ def weakness_of(account: Account) -> str:
 
 
 def _verdict_of(account: Account) -> str:
-    total = account.total
+    total, budget = account.total, account.budget
     said = promise(total.epsilon, total.delta, total.unit)
     if account.reasons:
         finite = total.epsilon < math.inf
         rest = f" Its noisy releases alone cost {said}; this does not cover the rest."
-        if account.budget is not None:
-            rest += f" Their budget is epsilon = {up(account.budget[0])}."
+        if budget is not None:
+            rest += f" Their budget is epsilon = {up(budget.epsilon)}"
+            rest += " and has been exceeded." if account.overspent else "."
         return f"NO PRIVACY GUARANTEE for this {account.kind} as a whole.{rest if finite else ''}"
     if total.epsilon == math.inf:
         return "NO PRIVACY GUARANTEE: no noise was added (epsilon is infinite)."
     if account.planned:
         return f"A plan: nothing has been fitted. A fit would be differentially private: {said}."
-    if account.budget is not None:
+    if account.overspent and budget is not None:
         return (
-            f"Budget: {promise(account.budget[0], total.delta, total.unit)}. Of this"
+            f"THE BUDGET HAS BEEN EXCEEDED and does not hold: {said}, has been spent of a budget of"
+            f" epsilon = {up(budget.epsilon)}."
+        )
+    if budget is not None:
+        return (
+            f"Budget: {promise(budget.epsilon, budget.delta, total.unit)}. Of this"
             f" epsilon = {up(total.epsilon)} has been spent so far, by {len(account.items)}"
             f" charge{'s' * (len(account.items) != 1)}."
         )
     if total.epsilon == 0:
         return "Nothing was released that depends on private records."
-    if not total.secure:
-        return (
-            f"Differentially private ({said}) ONLY against those who do not know the seed of the"
-            " noise. Against anybody who knows, guesses or finds it, there is no protection."
-        )
     jointly = "Jointly differentially private" if total.joint else "Differentially private"
-    return f"{jointly}: {said}."
+    return f"{jointly}{',' if is_seeded(account) else ':'} {said}."
 
 
 def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
@@ -110,115 +131,169 @@ def sections_of(account: Account, said: dict[str, str], date: str) -> list[Secti
 
 
 def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:
-    total, attacker, weak = account.total, account.attacker, weakness_of(account)
-    loud = attacker is None or not total.secure or bool(weak)
+    total = account.total
+    loud = not account.holds or not total.secure or bool(weakness_of(account))
     yield Text(verdict_of(account), loud=loud)
     for reason in account.reasons:
         yield Text(f"Reason: {reason}.", loud=True)
     for alarm in account.alarms:
         yield Text(f"Not counted: {alarm}.", loud=True)
-    if account.cautions:
-        yield Bullets([sentence(caution) for caution in account.cautions])
+    cautions = [*account.cautions, *([_LABELS_READ] if _labels_read(account) else [])]
+    if cautions:
+        yield Bullets([sentence(caution) for caution in cautions])
     if total.n_samples and total.delta * total.n_samples > 1:
         yield Text(
-            "Delta is larger than one divided by the number of records"
-            f" (1/{total.n_samples:,}). Publishing one whole record would keep such a guarantee.",
+            f"Delta is above one over the number of records (1/{total.n_samples:,}). With a delta"
+            " this large, even publishing one whole record, picked at random, would satisfy the"
+            " promise.",
             loud=True,
         )
-    if attacker is not None and total.epsilon > 0:
-        yield Text(_in_words(account, attacker))
-    if account.budget is not None and account.reasons:
-        yield Text("The budget limits what the noisy releases reveal, and nothing else.")
-    elif account.budget is not None:
-        yield Text(
-            "Publish the budget as the guarantee, because it holds whatever is fitted next. The"
-            " epsilon that has been spent so far would be the guarantee only if it had been planned"
-            " from the start to stop here."
-        )
+    if account.attackers:
+        yield Text(_in_words(account))
+    if account.budget is not None:
+        yield from _about_the_budget(account)
+    yield Table("In short", _in_short(account, said, date))
+    if account.attackers:
+        yield from _about_epsilon(account)
+
+
+def _about_the_budget(account: Account) -> Iterator[Any]:
+    if account.overspent:
+        return
+    if account.reasons:
+        yield Text("The budget is a promise about the noisy releases, and about nothing else.")
+        return
+    yield Text(
+        "The figure to publish is the budget. It remains valid whatever is computed later within"
+        " this ledger. The epsilon that has been spent so far is not a guarantee, because the"
+        " analyst was free to decide when to stop."
+    )
+
+
+def _in_short(account: Account, said: dict[str, str], date: str) -> list[list[str]]:
+    total, budget = account.total, account.budget
+    hidden = hidden_of(total) if account.bounded else "nothing is guaranteed to be hidden"
     rows = [
         ["Subject", f"{account.subject} ({_KINDS[account.kind]})"],
-        ["Curator (who answers for the data)", said["curator"]],
+        ["Curator (who is responsible for the data)", said["curator"]],
         ["Intended use", said["use"]],
-        ["Unit of protection", UNITS.get(total.unit, f"all rows of one {total.unit}")],
-        ["What is hidden", _HIDDEN[total.neighboring_relation].format(unit=total.unit)],
-        *([["Epsilon of the budget", up(account.promised)]] if account.budget else []),
-        [
-            "Epsilon spent so far" if account.budget else "Epsilon",
-            "no bound" if attacker is None else up(total.epsilon),
-        ],
-        ["Delta", up(total.delta) if total.delta else "0"],
+        ["Unit of protection", unit_of(total)],
+        ["What is hidden", hidden],
     ]
-    if account.budget is not None:
-        rows.append(
-            ["Left for one more fit", f"epsilon = {rounded(account.budget[1], math.floor)}"]
-        )
+    if budget is not None:
+        exceeded = " (exceeded: it does not hold)" if account.overspent else ""
+        rows.append(["Epsilon of the budget", up(budget.epsilon) + exceeded])
+    spent = "no bound" if not account.bounded else up(total.epsilon)
+    rows.append(["Epsilon spent so far" if budget else "Epsilon", spent])
+    delta = budget.delta if budget else total.delta
+    rows.append(["Delta", f"{up(delta)} ({one_in(delta)})" if delta else "0"])
+    if budget is not None and account.holds:
+        rows.append(["Remaining for one further fit", f"epsilon = {_down(budget.left)}"])
     if total.n_samples:
         name = "rows" if total.unit == "row" else f"{total.unit}s"
         rows.append([f"Number of {name} (public)", f"{total.n_samples:,}"])
-    rows.append(["Date of this report", date])
+    rows += [["Independent review of the software", "none yet"], ["Date of this report", date]]
     left_open = [CURATED[name] for name, words in said.items() if words == FILL_IN]
-    if left_open:
-        rows.append(["Not filled in yet", "; ".join(left_open)])
-    yield Table("In short", rows)
-    if attacker is None or not total.epsilon:
-        return
+    return [*rows, *([["Not filled in yet", "; ".join(left_open)]] if left_open else [])]
+
+
+def _down(value: float) -> str:
+    return rounded(value, math.floor)
+
+
+def _about_epsilon(account: Account) -> Iterator[Any]:
+    total, weak = account.total, weakness_of(account)
     if weak:
         yield Text(
-            f"An epsilon of {up(account.promised)} is {weak}: a guess with a chance of"
-            f" {_guess(account.promised)} may become as likely as not. Before you rely on it, read"
-            " below what an attacker can learn.",
+            f"An epsilon of {up(account.promised)} is {weak}: a suspicion with a probability of"
+            f" {_guess(account.promised)} can become as likely as not. Look at what an attacker"
+            " can learn, below, before you rely on it.",
             loud=True,
         )
     yield Text(
-        f"Epsilon limits how much one record (here: {UNITS.get(total.unit, total.unit)}) can"
-        f" change the probability of any result: at most by the factor {_factor(total.epsilon)}."
-        f" Delta is a small allowance on top of that{_of_delta(total)}. Smaller numbers mean more"
-        " privacy. No number is right for everybody. An epsilon of at most 1 is commonly called"
-        " strong, and one above 10 is called weak (Ponomareva and others, How to DP-fy ML, 2023)."
+        f"Epsilon limits how much one record (here: {unit_of(total)}) can change the probability"
+        f" of any result: by a factor of up to {_factor(account.promised)}. Delta is a small"
+        f" allowance on top of that{_of_delta(account)}. Smaller is more private. No number is"
+        " right for everybody. Ponomareva and others (How to DP-fy ML, 2023) call an epsilon of at"
+        " most 1 strong, of at most 10 reasonable, and of more than 10 weak."
     )
 
 
 def _guess(epsilon: float) -> str:
     if epsilon > 20:
-        return "one in 485 million, or less,"
-    return f"one in {math.exp(epsilon):,.0f}"
+        return "one in 485 million, or even less likely,"
+    return f"about one in {_large(math.exp(epsilon), math.floor)}"
 
 
 def _factor(epsilon: float) -> str:
-    return up(math.exp(epsilon)) if epsilon <= 700 else f"e^{up(epsilon)}"
+    value = math.exp(min(epsilon, 700.0))
+    return _large(value, math.ceil) if value < 1e12 else f"e^{up(epsilon)}"
 
 
-def _of_delta(total: Any) -> str:
-    if not (total.n_samples and total.delta):
+def _large(value: float, towards: Callable[[float], int]) -> str:
+    """A number of a few digits, as it is said."""
+    for size, name in ((1e9, " billion"), (1e6, " million")):
+        if value >= size:
+            return f"{float(rounded(value / size, towards, 2)):g}{name}"
+    digits = 4 if value < 1000 else 3
+    return f"{float(rounded(value, towards, digits)):,g}"
+
+
+def _of_delta(account: Account) -> str:
+    if not (account.total.n_samples and account.total.delta):
         return ""
-    limit = f"1/{total.n_samples:,} = {1 / total.n_samples:.2g}"
+    limit = f"1 in {account.total.n_samples:,}"
     return f", which should be far below one divided by the number of records ({limit})"
 
 
-_HIDDEN = {"zero_out": "whether a {unit} was used", "replace_one": "what a {unit} says"}
+def unit_of(total: PrivacyGuarantee) -> str:
+    return UNITS.get(total.unit, f"everything that belongs to one {total.unit}")
 
 
-def _in_words(account: Account, attacker: Attacker) -> str:
+def hidden_of(total: PrivacyGuarantee) -> str:
+    """What is kept secret, within the limits of epsilon and delta."""
+    if total.neighboring_relation == "zero_out":
+        return f"whether a {total.unit} was used"
+    return f"what {_contents(total.unit)}"
+
+
+def _contents(unit: str, which: str = "a") -> str:
+    return f"{which} row contains" if unit == "row" else f"the rows of {which} {unit} contain"
+
+
+def _in_words(account: Account) -> str:
     """The promise for somebody who has not heard of it, with one number."""
-    unit, prior = account.total.unit, PRIORS[0]
-    was, used, change = f"whether a certain {unit} was used", "was used", "had been left out"
+    unit, prior, attacker = account.total.unit, PRIORS[0], account.attackers[-1].attacker
+    about, believed = f"whether any particular {unit} was used", f"this {unit} was used"
     if account.total.neighboring_relation == "replace_one":
-        was, used = f"what a certain {unit} says", "says a certain thing"
-        change = "had said something else"
-    seen = "everything that has been released so far" if account.budget else "the result"
+        about = f"what {_contents(unit, 'any particular')}"
+        believed = f"{_contents(unit, 'this')} a certain thing"
+    seen = "the result"
+    if account.budget is not None:
+        seen = (
+            "everything that was spent"
+            if account.overspent
+            else "everything that the budget allows"
+        )
+    after = attacker.posterior(prior)
+    certain = f"believe it with a probability of at most {percent(after)}"
     words = (
-        "In words: random noise was added, so that every result would have been nearly as likely"
-        f" if any one {unit} {change}. This limits what the result can reveal about {was}. For"
-        f" example, suppose that, before seeing {seen}, somebody thinks that there is a chance of"
-        f" {percent(prior)} that this {unit} {used}. After seeing it, they can think that the"
-        f" chance is {percent(attacker.posterior(prior))} at most."
+        f"In words: random noise limits how much anybody can learn about {about}. For example,"
+        f" suppose that somebody believes with a probability of {percent(prior)}, before seeing"
+        f" {seen}, that {believed}. Afterwards, they may"
+        f" {'be nearly certain of it' if after > 0.999 else certain}."
     )
     if attacker.surprise:
-        words += (
-            " There is a small risk that the noise hides less than this: it happens with a"
-            f" probability of at most {one_in(attacker.surprise)}."
-        )
-    return f"{words} The result still shows what is true of people in general, as it is meant to."
+        words += f" {_except(unit, attacker)}"
+    return f"{words} What is true of people in general is not hidden by this method."
+
+
+def _except(unit: str, attacker: Attacker, of: str = "") -> str:
+    """How often the noise hides less than a belief says."""
+    return (
+        f"For each {unit}, the probability over the noise that such an attacker can learn more than"
+        f" that is at most {one_in(attacker.surprise)}{of}."
+    )
 
 
 _KINDS = {
@@ -243,13 +318,18 @@ def _released(account: Account) -> Iterator[Any]:
         each = sum(item.count * item.guarantee.epsilon for item in account.items)
         if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
             less = (
-                ". This is less than the sum of their epsilons, because the costs of independent"
-                " noise add up by their squares"
+                ": less than the sum of the parts, because of how the effects of independent noise"
+                " combine"
             )
             words = f"Everything together costs epsilon = {up(total.epsilon)}"
             yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
     parts = mechanisms_of(total.event)
-    words = [text for kind, text in _MECHANISMS.items() if kind in {x.kind for x in parts}]
+    kinds = {part.kind for part in parts}
+    words = [text for kind, text in _MECHANISMS.items() if kind in kinds]
+    if words and account.bounded:
+        these = "sums and choices" if kinds & {"range", "search"} else "sums"
+        where = "what public_part() returns" if total.joint else "the result"
+        words.append(f"Apart from public information, only these noisy {these} go into {where}.")
     if any(part.count > 1 for part in parts):
         words.append(
             'A number in front, as in "100 x", says how many such sums were released, for example'
@@ -276,7 +356,7 @@ def _items(account: Account) -> Table:
     rows = [[cell or "-" for cell in row] for row in zip(*(c for _, c in columns), strict=True)]
     if len(rows) > _MOST_ROWS:
         rest = len(rows) - _MOST_ROWS + 1
-        more = [f"{rest} more, which the JSON of this report has"]
+        more = [f"{rest} more, listed in the JSON version of this report"]
         rows[-rest:] = [more + ["-"] * (len(columns) - 1)]
     return Table("Everything that epsilon counts", rows, [name for name, _ in columns])
 
@@ -286,25 +366,32 @@ def _cost(epsilon: float) -> str:
 
 
 _MECHANISMS = {
-    "gaussian": "Gaussian noise is used as follows. The program computes a sum over all records, to"
-    " which each record contributes a limited amount, and adds random noise with a Gaussian"
-    " (bell-shaped) distribution. Only the noisy sum is used for the result. The multiplier says"
-    " how large the noise is: its standard deviation, divided by the most that one record can"
-    " contribute.",
-    "laplace": "Some sums carry Laplace noise, which needs no delta.",
-    "range": "Some choices are drawn at random, so that better ones are more likely (the"
+    "gaussian": "A sum over all records is computed, to which each record adds a limited amount,"
+    " and random noise with a Gaussian (bell-shaped) distribution is added before the sum is used"
+    " for anything else. The multiplier is the size of the noise (its standard deviation) divided"
+    " by the most that one record can add.",
+    "laplace": "To some sums, noise of another kind (Laplace noise) is added, which does not need"
+    " the allowance delta.",
+    "range": "Some choices are made at random, such that better options are more likely (the"
     " exponential mechanism).",
     "search": "The best of a random number of runs was released. The number of runs must stay"
     " hidden, and so must the time that they took.",
 }
 _BATCHES = (
-    "In a Poisson batch, each record takes part at random and independently of the others, which"
-    " hides it further. It is not released which records were in which batch."
+    "In each step on a Poisson batch, it is decided at random and independently for each record"
+    " whether it takes part, which hides it further. Who was in which batch is not released."
 )
 
 
 def _protected(account: Account) -> Iterator[Any]:
     total = account.total
+    if not account.bounded:
+        yield Text(
+            f"This report states no guarantee for the {account.kind} as a whole. What was released"
+            " does not limit what can be learnt about anybody whose records were used.",
+            loud=True,
+        )
+        return
     if total.unit == "row":
         yield Text(
             "One record is one row of the table. A person with several rows is protected less than"
@@ -315,99 +402,78 @@ def _protected(account: Account) -> Iterator[Any]:
             f"One record is all rows of one {total.unit} together, however many there are. The"
             f" number of {total.unit}s is public. The number of rows of each {total.unit} is not."
         )
+    about = "what a record contains. That the record is in the data is not hidden"
     if total.neighboring_relation == "zero_out":
-        yield Text(
-            "The noise hides whether a record was used. Any result is about equally likely with the"
-            " record and without it, and epsilon and delta limit the difference. (In place of the"
-            " record there is then a null record, which contributes nothing, so that the number of"
-            " records stays the same.)"
-        )
-    else:
-        yield Text(
-            "The noise hides what a record says. Any result is about equally likely with the record"
-            " and with any other record in its place, and epsilon and delta limit the difference."
-            " The noise does not hide that the record is in the data."
-        )
-    attacker, unit = account.attacker, total.unit
-    if attacker is None or not total.epsilon:
-        return
-    rows = [[f"what a {unit} says", up(total.epsilon)]]
-    if total.neighboring_relation == "zero_out":
-        known = f"what a certain {unit} says, if it is known to be used"
-        rows = [
-            [f"whether a certain {unit} was used", up(total.epsilon)],
-            [known, _or_unknown(attacker.replaced)],
-        ]
-    if total.unit == "row":
-        rows += [[f"a person with {k} rows", _or_unknown(attacker.of_several(k))] for k in (3, 10)]
-    yield Table(
-        "Epsilon for other questions, at the same delta",
-        rows,
-        ["What should stay secret", "Epsilon"],
-    )
+        about = "whether a record was used"
+    yield Text(f"What is hidden, within the limits of epsilon and delta, is {about}.")
+    if account.attackers:
+        yield from _other_secrets(account)
     if total.joint:
         yield Text(
-            "The model has parts for single persons, which were made from their own"
-            " rows. Publish only what public_part() returns. The guarantee is joint: for each"
-            " person, it limits what"
-            " all others together are given. The own model of a person may be given to this person"
-            " only.",
+            "The model contains parts that were computed from one person's own rows. Publish only"
+            " what public_part() returns. The guarantee is joint: it is about what all others are"
+            " given together, and a person's own model may be given to that person and nobody"
+            " else.",
             loud=True,
+        )
+
+
+def _other_secrets(account: Account) -> Iterator[Any]:
+    unit, bounds = account.total.unit, account.attackers
+    rows = [[f"what {_contents(unit)}", *(up(bound.epsilon) for bound in bounds)]]
+    if account.total.neighboring_relation == "zero_out":
+        known = f"what {_contents(unit, 'a certain')}, if it is known to be used"
+        replaced = (_or_unknown(bound.attacker.replaced) for bound in bounds)
+        rows = [
+            [f"whether a certain {unit} was used", *(up(bound.epsilon) for bound in bounds)],
+            [known, *replaced],
+        ]
+    if unit == "row":
+        for k in (3, 10):
+            several = (_or_unknown(bound.attacker.of_several(k)) for bound in bounds)
+            rows.append([f"a person with {k} rows", *several])
+    yield Table(
+        "Epsilon for each thing to be kept secret, at the same delta",
+        rows,
+        ["What should be kept secret", *_headed(account, "Epsilon")],
+    )
+    if unit == "row" and account.budget is not None:
+        yield Text(
+            'To get a number for a person with several rows, open the ledger with unit="person".'
         )
 
 
 def _or_unknown(epsilon: float | None) -> str:
-    return "more; it was not computed" if epsilon is None else up(epsilon)
+    return "larger than the value above; not computed" if epsilon is None else up(epsilon)
+
+
+def _headed(account: Account, words: str) -> list[str]:
+    """Heading of a column of bounds; of two where a ledger may spend more than it has."""
+    if account.budget is None:
+        return [words]
+    return [f"{words} ({bound.of})" for bound in account.attackers]
 
 
 def _attack(account: Account) -> Iterator[Any]:
-    attacker, total = account.attacker, account.total
-    if attacker is None:
+    total, bounds = account.total, account.attackers
+    if not account.bounded:
         yield Text(
-            "There is no limit to what can be learned about a single record. Whatever was fitted"
-            " without noise may contain numbers that reveal rows.",
+            "There is no limit to what can be learnt about a single record. Parts that were"
+            " computed without noise may contain numbers from which rows can be reconstructed.",
             loud=True,
         )
         return
-    if not total.epsilon:
-        yield Text("Nothing, because nothing that was released depends on private records.")
+    if not bounds:
+        yield Text("Nothing: nothing that was released depends on private records.")
         return
-    unit = total.unit
-    secret = f"that a certain {unit} was used"
-    if total.neighboring_relation == "replace_one":
-        secret = f"that a certain {unit} says one thing and not another"
     yield Text(
-        "These are limits for the worst case: an attacker who knows all other records, knows"
-        " exactly what the record in question would say, and sees everything that was released."
-        f" They hold for every {unit}, whatever is done with the result afterwards."
-        + (" They are about what has been spent so far." if account.budget else "")
+        "These are bounds for the worst case: an attacker who knows all other records, knows"
+        " exactly what the record in question would contain, and sees everything that was"
+        f" released. They hold for each {total.unit}, whatever is done with the result afterwards."
+        f"{_of_a_ledger(account)}"
     )
-    rows = [[percent(p), percent(attacker.posterior(p))] for p in PRIORS]
-    yield Table(
-        f"How sure an attacker can become {secret}", rows, ["Before the release", "After, at most"]
-    )
-    surprise = attacker.surprise
-    yield Text(
-        "This holds whatever was released."
-        if surprise == 0
-        else "There is a small risk that more than this can be learned: it happens with a"
-        f" probability of at most {one_in(surprise)}. (This is not delta, which is smaller.)"
-    )
-    rates = [[percent(a), percent(attacker.true_positive_rate(a))] for a in FALSE_POSITIVES]
-    yield Table(
-        f"If an attacker names those {unit}s that they believe were used",
-        rates,
-        ["Share of unused records that they name", "Share of used records that they name, at most"],
-    )
-    how = "These shares are upper limits."
-    if attacker.exact:
-        how = "These shares follow from the noise itself: no attack on the result can do better."
-    yield Text(
-        f"{how} An attacker who only guesses has the same share in both columns. The largest"
-        " possible difference of the two shares (the advantage of a membership attack) is"
-        f" {percent(attacker.advantage)}. A value of 0 % means pure guessing, and 100 % means"
-        " certainty."
-    )
+    yield from _beliefs(account)
+    yield from _memberships(account)
     if not total.secure:
         yield Text(
             "None of this holds against somebody who knows the seed, because they can remove the"
@@ -416,43 +482,117 @@ def _attack(account: Account) -> Iterator[Any]:
         )
 
 
+def _of_a_ledger(account: Account) -> str:
+    if account.budget is None:
+        return ""
+    if account.overspent:
+        return (
+            " They are about what was spent, and hold only if all of it had been decided before"
+            " the first result was seen."
+        )
+    return (
+        " Those for the budget hold whatever follows, and are computed from its epsilon and delta"
+        " alone. Those for what was spent so far hold if the work was planned to end here."
+    )
+
+
+def _beliefs(account: Account) -> Iterator[Any]:
+    unit, bounds = account.total.unit, account.attackers
+    secret = f"that a certain {unit} was used"
+    if account.total.neighboring_relation == "replace_one":
+        secret = f"that {_contents(unit, 'a certain')} one thing and not another"
+    rows = [[percent(p), *(percent(b.attacker.posterior(p)) for b in bounds)] for p in PRIORS]
+    headings = ["Before the release", *_headed(account, "After, at most")]
+    yield Table(f"How sure an attacker can become {secret}", rows, headings)
+    for bound in bounds:
+        of = f" ({bound.of})" if account.budget is not None else ""
+        rarely = _except(unit, bound.attacker, of) if bound.attacker.surprise else ""
+        yield Text(rarely or f"This holds without exception{of}.")
+    if any(bound.attacker.surprise for bound in bounds):
+        yield Text("(Delta is not this probability: it is smaller.)")
+
+
+def _memberships(account: Account) -> Iterator[Any]:
+    unit, bounds = account.total.unit, account.attackers
+    named = f"If an attacker tries to name the {unit}s that were used"
+    wrong, right = f"share of unused {unit}s named", f"share of used {unit}s named"
+    if account.total.neighboring_relation == "replace_one":
+        named = f"If an attacker tries to tell {unit}s of one content from {unit}s of another"
+        wrong, right = "share of the second named as the first", "share of the first named"
+    rates = [
+        [percent(a), *(percent(b.attacker.true_positive_rate(a)) for b in bounds)]
+        for a in FALSE_POSITIVES
+    ]
+    headings = [f"False alarms: {wrong}", *_headed(account, f"Hits: {right}, at most")]
+    yield Table(named, rates, headings)
+    how = "These rates are upper bounds."
+    if all(bound.attacker.exact for bound in bounds):
+        how = "These rates follow from the noise itself: no attack on the result can do better."
+    largest = " and ".join(
+        percent(bound.attacker.advantage) + (f" ({bound.of})" if account.budget is not None else "")
+        for bound in bounds
+    )
+    yield Text(
+        f"{how} By pure guessing, both shares are equal. The largest possible difference between"
+        f" the two shares (called the advantage of a membership attack) is {largest}: 0 % means no"
+        " better than tossing a coin, and 100 % means certainty."
+    )
+
+
 def _rests_on(account: Account) -> Iterator[Any]:
     total = account.total
-    yield Text(
-        "Randomness: the noise was drawn from the operating system's cryptographic generator."
-        if total.secure
-        else "Randomness: the noise was made from a seed (random_state), which is stored in the"
-        " model. The noise of two fits with the same seed cancels out, even for those who do not"
-        " know the seed. Do not publish such a model. Fit again with random_state=None.",
-        loud=not total.secure,
-    )
+    if total.epsilon < math.inf:
+        yield _randomness(total)
     if total.public:
-        yield Text("The guarantee assumes that the following is public, and does not protect it:")
+        yield Text("Taken to be public knowledge, and not protected by this guarantee:")
         yield Bullets([sentence(_plainer(words)) for words in total.public])
-    labels = next((words for words in total.public if "read from y" in words), None)
-    if labels is not None:
+    if labels := _labels_read(account):
         yield Text(
-            f"Mind the {labels}. The list of labels was read from the private rows, and the model"
-            " contains it without noise. If it is a secret that anybody has a certain label, fit"
-            " again, and pass all labels that could occur as classes=."
+            f"Note the {labels}. The list of labels that occur was taken from the private rows and"
+            " is stored in the model without noise. If it must stay secret whether anybody at all"
+            " has a certain label, fit again and list all possible labels with classes=."
         )
     yield Text("The curator is responsible for the following, which no program can check:")
+    alone = "that each person has only one row, or that protecting single rows is enough"
+    if total.unit != "row":
+        alone = f"that each {total.unit} has the same identifier in all rows"
     yield Bullets(
         [
             sentence(words)
             for words in (
                 *account.vouched,
-                "that public rows, bounds and other parameters were not chosen by looking at the"
-                " private rows",
-                *(
-                    ("that each person has one row, or that it is enough to protect single rows",)
-                    if total.unit == "row"
-                    else (f"that each {total.unit} has the same name in all of their rows",)
-                ),
-                "that those who run the fits may see the rows (a central deployment)",
+                "that rows given as public, and bounds and other parameters, were not chosen by"
+                " looking at the private rows",
+                alone,
+                "that the people who run the computations are allowed to see the rows (this is"
+                " called a central deployment model)",
             )
         ]
     )
+
+
+def _randomness(total: PrivacyGuarantee) -> Text:
+    if total.secure:
+        return Text(
+            "Randomness: the noise was drawn from the operating system's cryptographic generator."
+        )
+    return Text(
+        "Randomness: the noise was made from a seed (random_state). The seed is stored in the"
+        " model. The noise of two fits with the same seed cancels out when they are compared, even"
+        " for somebody who does not know the seed. Do not publish such a model; fit again with"
+        " random_state=None.",
+        loud=True,
+    )
+
+
+def _labels_read(account: Account) -> str:
+    return next((words for words in account.total.public if "read from y" in words), "")
+
+
+_LABELS_READ = (
+    "the set of labels was read from the private rows, and the guarantee does not protect it: see"
+    ' "What the guarantee assumes"'
+)
 
 
 def _plainer(words: str) -> str:
@@ -462,9 +602,8 @@ def _plainer(words: str) -> str:
 
 
 _PLAINER = {
-    "set of labels": "the set of labels that a model can predict",
+    "set of labels": "the set of labels that a model distinguishes",
     "names of features": "names of the columns",
     "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
-    "that the data pass the checks": "that the table passed the checks of its form (no missing"
-    " entries, for example)",
+    "that the data pass the checks": "that the table passed the program's format checks",
 }

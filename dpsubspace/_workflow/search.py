@@ -344,7 +344,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             raise ValueError(
                 "`scoring` must be None or a function (model, X, y) that returns a number in [0, 1]"
                 f" for each row, got {shown(self.scoring)}. Scorers of scikit-learn return one"
-                " number for all rows, which one of them may move far."
+                " number for all rows, which a single row can change a lot."
             )
         if self.scoring is None:
             if is_regressor(self.estimator):

@@ -594,7 +594,9 @@ def test_a_range_that_was_not_found_leaves_the_model_unpaid(monkeypatch):
     hide_ranges(monkeypatch)
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
-    with pytest.raises(PrivacyError, match=r"'platelets'.*the model was not paid for"):
+    with pytest.raises(
+        PrivacyError, match=r"'platelets'.*the model was neither fitted nor charged"
+    ):
         ledger.fit(made, FRAME, LABELS)
     assert 0.3 < ledger.epsilon() < 0.6
     assert made.privacy_.epsilon == pytest.approx(ledger.epsilon(), abs=1e-6)
@@ -616,7 +618,7 @@ def test_a_block_pays_for_ranges_alone_where_they_were_not_found(monkeypatch):
     hide_ranges(monkeypatch)
     with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
         made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 1.0)
-        with pytest.raises(PrivacyError, match="not paid for"):
+        with pytest.raises(PrivacyError, match="neither fitted nor charged"):
             made.fit(FRAME, LABELS)
         assert 0.3 < ledger.epsilon() < 0.6
         assert made.privacy_.epsilon == pytest.approx(ledger.epsilon(), abs=1e-6)

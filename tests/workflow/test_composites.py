@@ -519,7 +519,7 @@ def test_an_audit_of_a_stranger_says_what_can_be_audited():
 
 def test_a_report_says_what_is_vouched_for_wherever_it_is():
     by_type, _, _ = fitted("columns by type")
-    assert "hat the types of columns are public" in " ".join(str(privacy_report(by_type)).split())
+    assert "hat the column types by which" in " ".join(str(privacy_report(by_type)).split())
     for name in ("memory", "nested memory"):
         assert "the folder in which" in " ".join(str(privacy_report(fitted(name)[0])).split())
 

@@ -264,7 +264,7 @@ def test_a_check_of_a_schema_is_seen(capsys):
     assert seen(lambda: Schema({"age": Range(18, 95)}).check(rows)) == {("look", "Schema.check"): 1}
     with PrivacyLedger(1.0, 1e-5) as book:
         Schema({"age": Range(18, 95)}).check(rows)
-    assert "showed exact facts about the rows" in str(privacy_report(book))
+    assert "displayed exact facts about the rows" in str(privacy_report(book))
 
 
 def test_a_score_where_several_ledgers_are_open_is_seen_by_each():

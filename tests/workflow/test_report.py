@@ -380,7 +380,7 @@ def test_report_of_a_fit_says_what_is_known_and_leaves_the_rest_open():
         "10.7 %",  # the advantage
         "1 in 6,",
         "operating system's cryptographic generator",
-        "Mind the set of labels (3, read from y). The",
+        "Note the set of labels (3, read from y). The list",
         dpsubspace.__version__,
     ):
         assert words in " ".join(text.split()), words
@@ -394,7 +394,7 @@ def test_nothing_is_invented():
     for field in ("Curator", "Intended use", "Date of publication"):
         assert read["registry"]["Tier 1"][field] is None
     assert read["registry"]["Tier 3"]["Justification"] is None
-    assert read["registry"]["Tier 2"]["Flavour of privacy"] == "Approximate DP"
+    assert read["registry"]["Tier 2"]["Flavour of privacy"].startswith("Approximate DP (")
     assert read["versions"]["dpsubspace"] == dpsubspace.__version__
     check_schema(json.dumps(read["parts"][0]["guarantee"]))
 
@@ -430,7 +430,11 @@ def test_pages_are_complete_and_load_nothing(tmp_path):
 
 def test_a_seeded_fit_is_loudly_not_private():
     report = privacy_report(fitted(random_state=3))
-    assert "ONLY against those who do not know the seed" in report.verdict
+    first = " ".join(str(report).partition("Summary")[2].replace("! ", "").split())[8:]
+    assert first.startswith("NO PRIVACY GUARANTEE against anybody who knows, guesses or finds the")
+    assert report.verdict.endswith(
+        "all others: differentially private, epsilon = 1, delta = 1e-05, per row."
+    )
     assert 'class="loud"' in report.to_html()
     assert "they can remove the noise" in " ".join(str(report).split()).replace("! ", "")
     assert not json.loads(report.to_json())["secure"]
@@ -443,6 +447,39 @@ def test_a_fit_without_noise_has_no_guarantee():
     assert report.verdict.startswith("NO PRIVACY GUARANTEE")
     read = json.loads(report.to_json())
     assert read["epsilon"] == "inf" and read["attacker"] is None
+    assert read["registry"]["Tier 3"]["Accounting, post-processing"].startswith("not covered")
+
+
+# What a report says of noise and of what it hides, where there is a guarantee.
+PROMISED = ("only these noisy sums", "What is hidden, within", "protected less than stated")
+
+
+@hasty
+def test_a_report_without_a_guarantee_promises_nothing():
+    scaled = make_pipeline(StandardScaler(), DPSGDClassifier(**QUICK)).fit(X, Y)
+    scaler = BoundedScaler(epsilon=0.3, neighboring_relation="replace_one")
+    apart = make_pipeline(scaler, DPSGDClassifier(**QUICK)).fit(X, Y)
+    ledger = PrivacyLedger(2.0, 1e-5)
+    ledger.charge(non_private(), "raw", neighboring_relation="zero_out", already_released=True)
+    for subject in (fitted(epsilon=math.inf), scaled, apart, ledger):
+        report = privacy_report(subject)
+        text = " ".join(str(report).replace("! ", "").split())
+        assert not report.holds
+        for words in (*PROMISED, "equally likely", "fully adaptive", "Left for", "Remaining for"):
+            assert words not in text, words
+        assert "nothing is guaranteed to be hidden" in text
+        assert "does not limit what can be learnt about anybody" in text
+    text = " ".join(str(privacy_report(fitted())).split())
+    assert all(words in text for words in PROMISED)
+
+
+def test_certainty_is_no_number_in_the_middle_of_a_sentence():
+    for epsilon in (15.0, 25.0):
+        text = " ".join(str(privacy_report(fitted(epsilon=epsilon))).split())
+        assert "more than 99.9 %" not in text
+        assert "with a probability of at most nearly" not in text
+        assert "nearly 100 %" in text
+    assert "Afterwards, they may be nearly certain of it." in text
 
 
 def test_persons_and_joint_guarantees():
@@ -454,7 +491,7 @@ def test_persons_and_joint_guarantees():
 
 def test_replace_one_is_about_what_a_record_says():
     text = str(privacy_report(fitted(neighboring_relation="replace_one")))
-    assert "what a row says" in text and "does not hide that the record is in the data" in (
+    assert "what a row contains" in text and "That the record is in the data is not hidden" in (
         " ".join(text.split())
     )
     assert "if it is known to be used" not in text
@@ -463,16 +500,14 @@ def test_replace_one_is_about_what_a_record_says():
 def test_a_large_delta_is_said_to_be():
     with pytest.warns(dpsubspace.PrivacyWarning, match="Such a promise"):
         model = DPSGDClassifier(delta=0.1, n_iter=3).fit(X, Y)
-    assert (
-        "Publishing one whole record would keep such a guarantee" in privacy_report(model).to_html()
-    )
+    assert "even publishing one whole record, picked at random" in privacy_report(model).to_html()
 
 
 def test_an_epsilon_that_protects_nobody_is_said_to():
     for epsilon, words, guess in (
-        (10.5, "weak protection at best", "one in 36,316 may become"),
-        (30.0, "no meaningful protection", "one in 485 million, or less, may"),
-        (1000.0, "no meaningful protection", "one in 485 million, or less, may"),
+        (10.5, "weak protection at best", "about one in 36,300 can become"),
+        (30.0, "no meaningful protection", "one in 485 million, or even less likely, can"),
+        (1000.0, "no meaningful protection", "one in 485 million, or even less likely, can"),
     ):
         model = fitted(epsilon=epsilon)
         assert str(model.privacy_).partition("\n")[0].endswith(f" per row: {words}")
@@ -481,9 +516,12 @@ def test_an_epsilon_that_protects_nobody_is_said_to():
         assert report.verdict.startswith(f"{words.upper()}: an epsilon of {epsilon:g}. ")
         page = report.to_html()
         assert f'<p class="loud" role="note">{words.upper()}' in page
-        assert f"An epsilon of {epsilon:g} is {words}: a guess with a chance of {guess}" in page
+        assert (
+            f"An epsilon of {epsilon:g} is {words}: a suspicion with a probability of {guess}"
+            in page
+        )
         assert words.upper() in str(report) and words.upper() in report.to_json()
-    assert "by the factor e^1000." in " ".join(str(report).split())
+    assert "by a factor of up to e^1000." in " ".join(str(report).split())
     assert privacy_report(PrivacyLedger(1000.0, 1e-5)).verdict.startswith("NO MEANINGFUL")
     for epsilon in (1.0, 10.0):
         report = privacy_report(fitted(epsilon=epsilon))
@@ -493,7 +531,7 @@ def test_an_epsilon_that_protects_nobody_is_said_to():
 
 
 def test_given_classes_are_not_warned_of():
-    assert "Mind the" not in str(privacy_report(fitted(classes=[0, 1, 2])))
+    assert "Note the" not in str(privacy_report(fitted(classes=[0, 1, 2])))
 
 
 def test_what_releases_nothing_is_said_to():
@@ -509,7 +547,7 @@ def test_released_values_and_choices():
     choice = select_public(candidates, X[100:], n_components=2, epsilon=0.2)
     text = str(privacy_report(choice))
     assert "epsilon = 0.2, per row" in text and "Pure DP" in text
-    assert "This holds whatever was released" in text
+    assert "This holds without exception" in text
     assert privacy_report(choice.privacy).epsilon == 0.2
 
 
@@ -547,7 +585,7 @@ LEARNING = {
     "pca": (lambda: make_pipeline(PCA(2), DPSGDClassifier(**QUICK)), "PCA"),
     "function": (
         lambda: make_pipeline(FunctionTransformer(np.abs), DPSGDClassifier(**QUICK)),
-        "only if its function does",
+        "depends on the function",
     ),
     "last": (lambda: make_pipeline(BoundedScaler(), GaussianNB()), "GaussianNB"),
     "in columns": (
@@ -670,7 +708,7 @@ def test_failed_fits_count_and_impossible_ones_do_not():
         search.fit(X, Y)
     read = json.loads(privacy_report(search).to_json())
     assert sum(part["count"] for part in read["parts"]) == 4
-    assert any("1 candidates had parameters that no fit takes" in c for c in read["cautions"])
+    assert any("1 candidates had invalid settings" in c for c in read["cautions"])
     search.cv_results_["split0_test_score"][0] = math.nan
     read = json.loads(privacy_report(search).to_json())
     assert sum(part["count"] for part in read["parts"]) == 4
@@ -758,7 +796,7 @@ def test_report_of_a_ledger_states_the_budget_and_each_charge():
     assert report.verdict.startswith("Budget: epsilon = 2, delta = 1e-05, per row.")
     assert "by 2 charges" in report.verdict
     text = str(report)
-    for words in ("readmission", "median", "fully adaptive", "outside of this ledger"):
+    for words in ("readmission", "median", "fully adaptive", "outside this ledger"):
         assert words in " ".join(text.split())
     read = json.loads(report.to_json())
     assert read["budget"] == 2.0 and [p["name"] for p in read["parts"]] == ["readmission", "median"]
@@ -784,10 +822,45 @@ def test_ledgers_that_are_empty_seeded_or_broken():
     assert "demonstrations" in str(privacy_report(ledger))
     ledger.charge(non_private(), "raw", neighboring_relation="zero_out", already_released=True)
     report = privacy_report(ledger)
-    assert not report.holds and "has been recorded" in str(report)
-    ledger = PrivacyLedger(epsilon=0.5, delta=1e-5)
-    ledger.charge(fitted().privacy_, already_released=True)
-    assert "more was spent than the budget" in str(privacy_report(ledger)).lower()
+    assert not report.holds and "whose cost cannot be determined" in " ".join(str(report).split())
+
+
+def test_a_budget_that_was_exceeded_is_no_promise():
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    ledger.charge(fitted(epsilon=25.0).privacy_, already_released=True)
+    report = privacy_report(ledger)
+    assert not report.holds and report.epsilon == ledger.epsilon() > 24.9
+    assert report.verdict.startswith(
+        "NO MEANINGFUL PROTECTION: an epsilon of 25. THE BUDGET HAS BEEN EXCEEDED and does not"
+        " hold: epsilon = 25, delta = 1e-05, per row, has been spent of a budget of epsilon = 1."
+    )
+    page, text = report.to_html(), " ".join(str(report).replace("! ", "").split())
+    assert f'<p class="loud" role="note">{report.verdict}' in page
+    assert "a suspicion with a probability of one in 485 million" in text
+    for words in ("it holds whatever", "Publish the budget", "to publish is the budget"):
+        assert words not in text
+    assert "Remaining for" not in text and "fully adaptive" not in text
+    read = json.loads(report.to_json())
+    assert read["overspent"] and read["attacker"]["advantage"] > 0.9
+    assert read["attacker_at_budget"] is None
+    assert "exceeded" in read["registry"]["Tier 2"]["Privacy loss"]
+
+
+def test_attacks_are_bounded_for_the_budget_and_for_what_was_spent():
+    ledger = PrivacyLedger(epsilon=3.0, delta=1e-5)
+    for spent in (0.0, 1.0):
+        report = privacy_report(ledger)
+        at_budget = json.loads(report.to_json())["attacker_at_budget"]
+        # Odds of one record change by at most twice e^epsilon, but with a probability of 2 delta.
+        odds = 2 * math.exp(3.0) * 0.01 / 0.99
+        assert at_budget["posteriors"][0]["at_most"] == pytest.approx(odds / (1 + odds))
+        assert at_budget["posteriors_fail_with_probability"] == pytest.approx(2e-5)
+        assert at_budget["advantage"] == pytest.approx((math.exp(3) - 1 + 2e-5) / (1 + math.exp(3)))
+        text = " ".join(str(report).split())
+        assert "28.9 %" in text  # odds / (1 + odds), rounded up
+        assert ("(spent so far)" in text) == bool(spent) == ("2.68 %" in text)
+        assert report.verdict.startswith("Budget: epsilon = 3, delta = 1e-05, per row.")
+        ledger.fit(DPSGDClassifier(n_iter=3), X, Y)
 
 
 # What is refused ----------------------------------------------------------------------------------
