@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array
 from dpsubspace._array import EPS, Array, as_like, namespace, to_numpy
 from dpsubspace._gradients.clipping import DenseGradients, PerExampleGradients
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._public.anchors import DenseEmbedded, OuterEmbedded, signed
+from dpsubspace._public.anchors import DenseEmbedded, OuterEmbedded, by_products, signed
 from dpsubspace._rows.features import Features
 
 # Inner products ---------------------------------------------------------------------------------
@@ -224,13 +224,10 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     others' span tells how much there is (leave one out, in closed form by the inverse of
     the Gram matrix): directions are taken to have no less than that, spread evenly.
 
-    They are found by inner products in float64, of rows or of columns, whichever are fewer: that
-    is several times as fast as singular vectors. Rounding moves a direction by a share of about
-    1e-16 of the strongest energy over its own, and subspaces measure how orthogonal theirs are.
+    They are those of :func:`by_products`, and subspaces measure how orthogonal theirs are.
     """
     formed = rows.at(slice(0, rows.n_samples)).dense()
     xp = namespace(formed)
-    formed = xp.astype(formed, xp.float64, copy=False)
     rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # what equal rows may leave
     if features.shift is not None:
         formed = formed - xp.mean(formed, axis=0)[None, :]
@@ -238,18 +235,15 @@ def principal_directions(rows: Features, features: Features) -> Directions:
             constant = xp.full_like(formed[:, :1], features.shift.constant)
             formed = xp.concat([formed, constant], axis=1)
     m, width = formed.shape
-    values, own = xp.linalg.eigh(formed @ formed.T if m < width else formed.T @ formed)
-    energies, own = np.maximum(to_numpy(values)[::-1], 0.0) / m, xp.flip(own, axis=1)
+    squares, left, vectors = by_products(formed)
+    energies = squares / m
     clear = energies > max(1e-10 * float(energies[0]), rounding, 1e-300)
-    energies, vectors = energies[clear], own[:, : int(clear.sum())].T
+    energies, vectors = energies[clear], signed(vectors[: int(clear.sum()), :])
     outside = 0.0
-    if m < width:
-        if len(energies) == m:  # the diagonal of the inverse of the inner products
-            inverse = (1 / (m * energies)) @ to_numpy(vectors) ** 2
-            outside = float(np.mean(1 / inverse)) / (width - m + 1)
-        vectors = vectors @ formed
-        vectors = vectors / xp.linalg.vector_norm(vectors, axis=1)[:, None]
-    energies, vectors = np.maximum(energies, outside), signed(vectors)
+    if m < width and len(energies) == m:  # the diagonal of the inverse of the inner products
+        inverse = (1 / squares) @ to_numpy(left) ** 2
+        outside = float(np.mean(1 / inverse)) / (width - m + 1)
+    energies = np.maximum(energies, outside)
     return Directions(vectors, energies, outside)
 
 
