@@ -329,7 +329,7 @@ def white_steps(
 ) -> Steps:
     """Steps of a plan in coordinates of released directions, from `start` or from zero.
 
-    With `wary`, they end where they swing ever wider (:meth:`Path.swings`).
+    With `wary`, they end where they swing ever wider (:meth:`Path.swings`) and enough are left.
 
     Privacy: see :meth:`WhitenedDescent.__call__`.
     """
@@ -341,6 +341,7 @@ def white_steps(
     start = np.zeros((p, c)) if start is None else start
     first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))
     step, source, ended = RecordedStep(clip_norm=size), of_records(rows_only, size), []
+    astray: list[bool] = []
     own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
     assert mixing is not None
 
@@ -350,11 +351,12 @@ def white_steps(
 
     def after() -> bool:
         ended.append(after_step())
-        return ended[-1] or (wary and path().swings())
+        enough_left = len(step.gradients) <= plan.n_iter - _FEWEST
+        astray.append(wary and enough_left and path().swings())
+        return ended[-1] or astray[-1]
 
     found = to_numpy(train(plan, step, source, first, every, releases, after_step=after))
-    astray = wary and not ended[-1] and path().swings()
-    return Steps(plan, path(), found, mixing.weights, ended[-1], astray)
+    return Steps(plan, path(), found, mixing.weights, ended[-1], astray[-1])
 
 
 def steady_steps(
@@ -370,19 +372,16 @@ def steady_steps(
     Privacy: released gradients alone say when, and by how much. All steps together are those that
     the budget has.
     """
-    left = plan.n_iter
     while True:
         steps = white_steps(plan, data, rows, white, *rest, wary=True)
-        left -= len(steps.path.points)
-        if not steps.astray:
+        if steps.ended or not steps.astray:
             return steps
-        if left < _FEWEST:
-            return replace(steps, plan=replace(plan, n_iter=len(steps.path.points)))
         way = steps.path.swing()
         shorter = np.eye(len(way)) - (1 - math.sqrt(plan.learning_rate) / _CALM) * np.outer(
             way, way
         )
         white = replace(white, weights=white.weights @ shorter)
+        left = plan.n_iter - len(steps.path.points)
         plan = replace(plan, n_iter=left, learning_rate=plan.learning_rate / 2)
 
 

@@ -44,8 +44,10 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
         model.fit(X, y)
     described = multipliers(model.privacy_.event)
     assert len(seen) == len(described)
-    if seen[-1][0].value.shape == (9,):  # of the intercept, which the event has before the steps
-        seen.insert(len(seen) - 4, seen.pop())
+    if seen[-1][0].value.shape == (
+        9,
+    ):  # two of the intercept, which the event has before the steps
+        seen[-5:] = [*seen[-2:], *seen[-5:-2]]
     draws = {}
     for (total, out, _), multiplier in zip(seen, described, strict=True):
         unit = total.norm_bound if relation == "zero_out" else total.replace_bound / 2

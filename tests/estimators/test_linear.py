@@ -119,7 +119,7 @@ def test_defaults_pass_the_counter_example_of_the_paper(relation, n, mu):
 
 @pytest.mark.parametrize("row_norm", ["l2", 12_000.0])
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.filterwarnings("ignore:.*far from 0 and hardly differ:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:.*far from 0, and their differences:dpsubspace.PrivacyWarning")
 def test_adaptive_preprocessing_learns_far_from_the_origin(fit_intercept, row_norm):
     """Classes a few units apart, ten thousand units away."""
     y = np.arange(2000) % 3
