@@ -74,6 +74,19 @@ class NoiseSource(Protocol):
         ...
 
 
+# How many forks lie between the first process and this one.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 @dataclass(frozen=True)
 class SecureNoise(NoiseSource):
     """Noise from the operating system's cryptographic generator.
@@ -107,8 +120,10 @@ class _SecureStream(SecureNoise):
 
     Privacy: noise that waits was drawn from the same bits, of a shape and a scale alone, and is
     known to nobody. Each array of it is given once: to take it from a list is one operation,
-    whichever threads ask. Another process does not have it: a forked one has another number, and
-    pickles and copies are streams without it.
+    whichever threads ask. No other process takes it: a fork is one generation further from the
+    first process, and has another number where C code made it. The number alone would not do, since
+    it may be that of an ancestor that has ended. Pickles and copies are streams without it. Noise
+    that was given is in no buffer with what waits, so that nothing here holds it on.
     """
 
     def __init__(self) -> None:
@@ -118,15 +133,14 @@ class _SecureStream(SecureNoise):
         return _SecureStream, ()
 
     def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        asked, (last, waiting) = (os.getpid(), shape, scale), self._waiting
+        asked, (last, waiting) = (_forks, os.getpid(), shape, scale), self._waiting
         number = 1
         if asked == last:
             with suppress(IndexError):
                 return waiting.pop()
             number = max(1, _AHEAD // max(1, math.prod(shape)))
-        drawn = [*lattice_normals(_system_bits, (number, *shape), scale)]
-        found = drawn.pop()
-        self._waiting = asked, drawn
+        found, *others = lattice_normals(_system_bits, (number, *shape), scale)
+        self._waiting = asked, [each.copy() for each in others]
         return found
 
 

@@ -12,6 +12,7 @@ one in the middle of a crowd.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -148,18 +149,20 @@ def _refusal(estimator: Any) -> str:
             f"{name} cannot be audited: pass the private estimator inside of it,"
             f" {' or '.join(sorted(inside))}."
         )
-    known = sorted({*_auditable(PrivateEstimator), *(each.__name__ for each in _FUNCTIONS)})
+    known = sorted({*_auditable(), *(each.__name__ for each in _FUNCTIONS)})
     return (
         f"{name} cannot be audited, since nothing is known of its canaries. These can:"
         f" {', '.join(known)}."
     )
 
 
-def _auditable(kind: type[PrivateEstimator]) -> Iterator[str]:
-    for each in kind.__subclasses__():
-        if each._canary is not None and each.__module__.startswith(f"{_PACKAGE}."):
-            yield each.__name__
-        yield from _auditable(each)
+def _auditable() -> Iterator[str]:
+    """Public estimators that can be: those that nobody has asked for yet are imported for it."""
+    public = importlib.import_module(_PACKAGE)
+    for name in public.__all__:
+        kind = getattr(public, name)
+        if isinstance(kind, type) and issubclass(kind, PrivateEstimator) and kind._canary:
+            yield name
 
 
 # What is planted ------------------------------------------------------------------------------

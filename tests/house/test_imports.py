@@ -58,6 +58,20 @@ def test_modules_are_imported_when_a_name_of_theirs_is_asked_for():
     assert not [name for name in after if name.startswith("dpsubspace._workflow")]
 
 
+def test_an_audit_names_estimators_that_nobody_has_imported():
+    code = """
+import numpy as np
+from sklearn.linear_model import LinearRegression
+from dpsubspace import PrivacyError, audit_estimator
+
+try:
+    audit_estimator(LinearRegression(), np.zeros((4, 2)), np.zeros(4))
+except PrivacyError as error:
+    print(error)
+"""
+    assert "DPSGDClassifier" in run(code)
+
+
 def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r'pip install "dpsubspace\[torch\]"'):

@@ -3,7 +3,9 @@
 import copy
 import math
 import multiprocessing
+import os
 import pickle
+from unittest import mock
 
 import joblib
 import numpy as np
@@ -146,15 +148,25 @@ def test_copies_hold_no_noise_drawn_ahead(copied):
     assert n_different([begun, drawn(stream, 10), drawn(other, 10)]) == 23
 
 
-def _put_draws(queue, stream):
-    queue.put(drawn(stream, 10))
+def test_noise_that_was_given_is_not_held_by_what_waits():
+    stream = SecureNoise().child("steps")
+    draws = [stream.gaussian((3,), WIDE) for _ in range(10)]
+    assert all(draw.base is None for draw in draws[2:])  # those that have waited
+
+
+def _put_draws(queue, stream, number):
+    with mock.patch.object(os, "getpid", return_value=number or os.getpid()):
+        found = drawn(stream, 10)
+    queue.put(found)
 
 
 def test_a_forked_process_holds_no_noise_drawn_ahead():
+    """Nor does one with the number of an ancestor, which may have ended."""
     context = multiprocessing.get_context("fork")
     queue, stream = context.Queue(), SecureNoise().child("steps")
     begun = drawn(stream, 3)
-    workers = [context.Process(target=_put_draws, args=(queue, stream)) for _ in range(2)]
+    tasks = [(queue, stream, number) for number in (None, os.getpid())]
+    workers = [context.Process(target=_put_draws, args=task) for task in tasks]
     for worker in workers:
         worker.start()
     found = [begun, drawn(stream, 10), *(queue.get(timeout=60) for _ in workers)]
