@@ -129,7 +129,7 @@ SHORT = {
     "most of what can be": "noise",
     "will probably hide": "bounds may be hidden",
     "hidden the range": "no target range",
-    "hidden how long": "no row norm",
+    "hidden how large the norms": "no row norm",
     "different units": "units",
     "as long as the rows": "offset",
     "never predicted": "class",

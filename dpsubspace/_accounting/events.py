@@ -26,8 +26,8 @@ RELATION_IN_WORDS = {
 # The same where a record is all rows of one person, or of another unit.
 RELATION_OF_PERSONS = {
     "zero_out": "all rows of one {unit} are used or not; the number of {unit}s is public",
-    "replace_one": "all rows of one {unit} are replaced by any others, of any number; the number of"
-    " {unit}s is public",
+    "replace_one": "all rows of one {unit} are replaced by any other rows, however many; the number"
+    " of {unit}s is public",
 }
 
 

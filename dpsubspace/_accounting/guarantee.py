@@ -265,7 +265,8 @@ class PrivacyGuarantee:
     >>> X, y = load_digits(return_X_y=True)
     >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
-    (epsilon = 1, delta = 1e-05)-differentially private per row
+    (epsilon = 1, delta = 1e-05)-differentially private per row, unless the seed is known or
+    used again
       meaning     for those who do not know the seed, leaving out any one row changes the
                   probability of any result by at most a factor of 2.72, plus delta
       covers      this fit only: no other step, score or fit on the same records
@@ -362,7 +363,7 @@ class PrivacyGuarantee:
         released = ("released", describe(self.event))
         if self.epsilon == math.inf:
             return [released]
-        joint = ("joint", "publish public_part() alone: the rest belongs to the persons")
+        joint = ("joint", "publish public_part() alone: the rest has models of single persons")
         return [
             ("meaning", self._meaning()),
             *([joint] if self.joint else []),
@@ -398,6 +399,7 @@ class PrivacyGuarantee:
         slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
         jointly = "jointly " if self.joint else ""
         said = f"(epsilon = {epsilon}{slack})-{jointly}differentially private per {self.unit}"
+        said += "" if self.secure else ", unless the seed is known or used again"
         weak = weakness(self.epsilon)
         return f"{said}: {weak}" if weak else said
 
@@ -414,7 +416,7 @@ class PrivacyGuarantee:
 
 
 class Released(NamedTuple):
-    """What a private function gives: a value, and what it cost.
+    """Result of a private function: the released value and its guarantee.
 
     A pair, to be unpacked as ``value, guarantee = private_mean(...)``. The value is safe to
     publish with the statement beside it.

@@ -111,18 +111,18 @@ def tell_of_bounds(
         if len(found["target_bounds"]) > 1:
             which = f"target{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
         warn(
-            f"the noise of the counts has hidden the range of {which}, and -1 to 1 was taken:"
-            " predictions are of no use unless the targets happen to lie there. Give"
+            f"the noise of the counts has hidden the range of {which}, so -1 to 1 was used:"
+            " predictions are useless unless the targets lie in that range. Give"
             f" `target_bounds` from public knowledge, or use more {unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("target_bounds", name, estimator.epsilon),
         )
     if not found.get("data_norm", True):  # rows of a module need no bound
         warn(
-            "the noise of the counts has hidden how long the rows are, and 1 was taken: longer"
-            " rows are shrunk to that, and the model may be no better than a constant. Give"
-            f" `data_norm` from public knowledge (1 behind a BoundedScaler), or use more {unit}s"
-            " or a larger epsilon.",
+            "the noise of the counts has hidden how large the norms of rows are, so 1 was used:"
+            " rows of a larger norm are shrunk to it, and the model may be no better than a constant."
+            " Give `data_norm` from public knowledge (1 if a BoundedScaler comes before), or use more"
+            f" {unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("data_norm", name, estimator.epsilon),
         )
@@ -158,7 +158,7 @@ def tell_of_ranges(
     columns, targets = (np.flatnonzero(~found[key]) for key in ("bounds", "target_bounds"))
     if len(targets):
         warn(
-            f"the noise of the fit has hidden how the targets vary, and {model} predicts about 0."
+            f"the noise of the fit has hidden how the targets vary, so {model} predicts about 0."
             f" Give `target_bounds` from public knowledge, or use more {unit}s or a larger"
             " epsilon.",
             PrivacyWarning,

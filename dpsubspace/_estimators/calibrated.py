@@ -165,7 +165,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
     See Also
     --------
-    DPConformalClassifier : Sets of labels that hold the right one as often as is asked for.
+    DPConformalClassifier : Prediction sets that contain the true label as often as is asked for.
     DPSGDFClassifier : A private classifier, whose probabilities are biased.
     PrivacyLedger : Adds up what this and other fits cost.
 

@@ -234,8 +234,8 @@ def warn_of_spectrum(plan: SpectralPlan, budget: Budget, sizes: Sizes, unit: str
     ratio = plan.mechanism(width).noise(budget.scales, width) / n_samples
     if ratio > 0.5:
         warn(
-            f"the noise of the second moment is {ratio:.2g} times as strong as all of"
-            f" {n_samples} {unit}s in one direction: expect components that are mostly noise."
+            f"the noise of the second moments is {ratio:.2g} times as large as the largest signal"
+            f" that {n_samples} {unit}s can give: expect components that are mostly noise."
             f" More {unit}s, fewer columns or a larger epsilon help.",
             PrivacyWarning,
             about=("second moment", budget.target.epsilon),

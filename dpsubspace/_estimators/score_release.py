@@ -404,8 +404,9 @@ def _hidden_variance() -> PrivacyError:
 def _tell_of_scale() -> None:
     """Warn of decision values of another size than the grid is made for, as it was released."""
     warn(
-        "nearly all decision values of the model lie in one cell of the public grid. (The cells"
-        " next to 0 end at 0.0007, and the others are about as wide as they are far from 0.) So"
+        "nearly all decision values of the model fall into one bin of the histogram from which"
+        " scores are computed. (The bins next to 0 end at 0.0007, and the others are about as"
+        " wide as they are far from 0.) So"
         " the order of the values is lost, and metrics that depend on it are useless, with their"
         " intervals. Use a model with `predict_proba`, or scale the features so that decision"
         " values are about 1 in size.",

@@ -274,11 +274,11 @@ def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
         more = f" and {len(most) - _MOST:,} more" if len(most) > _MOST else ""
         total, n = sum(unknown.values()), sum(counts.values())
         yield (
-            f"{total:,} of {n:,} values ({total / n:.1%}) are none of the categories, and read as"
-            f" unknown: {', '.join(told)}{more}."
+            f"{total:,} of {n:,} values ({total / n:.1%}) are not among the categories, and"
+            f" are treated as unknown: {', '.join(told)}{more}."
         )
     if never := [value for value, count in known.items() if not count]:
-        yield f"has no row with {shown(never)}."
+        yield f"no row has one of the categories {shown(never)}."
 
 
 def _close(value: Any, kind: Any) -> str:

@@ -193,7 +193,7 @@ class Schema(Mapping[str, Kind]):
         >>> schema = Schema({"age": Range(18, 95), "ward": ["A", "B"]})
         >>> schema.check(rows)  # doctest: +ELLIPSIS
         age: 1 of 3 values (33.3%) are above 95, and counted as 95.
-        ward: 1 of 3 values (33.3%) are none of the categories, and read as unknown: 'b' (1, probably 'B').
+        ward: 1 of 3 values (33.3%) are not among the categories, and are treated as unknown: 'b' (1, probably 'B').
         These figures are exact, and not private: ...
         """  # noqa: E501 - what is printed
         found = list(findings(X, self, y))

@@ -67,13 +67,14 @@ class ImportanceDisplay(Display):
     -----
     Nothing is released, and no private row is used. Columns are taken to be independent of each
     other. Without `X_public`, each number of a range is as likely as any other on the scale that it
-    is read on, each category is as likely as any other, and one value in ten is missing where that
-    is declared. So a column counts by what the model makes of its whole range, also where the range
-    is wider than the values are. With `X_public`, each column has the values of the public rows.
+    is read on, each category is as likely as any other, and one value in ten is missing in columns
+    that are declared with ``missing=True``. So a column counts by what the model makes of its whole
+    range, also where the range is wider than the values are. With `X_public`, each column has the
+    values of the public rows.
 
     Importances tell what the model uses, and not what the world is like. Columns that go together,
     such as height and weight, share or hide importance: the model can use either of them, and one
-    of them may look useless only because the other is there. Nothing of this is causal.
+    of them may look useless only because the other is there. None of this is causal.
 
     Importances add up to 1 where no columns act together, and to more where some do. For several
     classes the mean over the classes is subtracted from the scores, since only differences count.

@@ -168,7 +168,7 @@ def test_decision_values_of_any_size_are_ordered(scale):
 @pytest.mark.parametrize("scale", [1e-8, 1e-5])
 def test_decision_values_whose_order_is_hidden_are_told(scale):
     X, y = normals(20_000)
-    with pytest.warns(PrivacyWarning, match="lie in one cell of the public grid"):
+    with pytest.warns(PrivacyWarning, match="fall into one bin of the histogram"):
         private_score(Decides(scale), X, Decides.classes_[y], metric="roc_auc", random_state=0)
 
 
@@ -482,7 +482,7 @@ def test_decision_values_of_another_size_are_told_of(size, told):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         private_score(model, X, y, metric="roc_auc", epsilon=1.0, random_state=0)
-    assert any("one cell" in str(each.message) for each in caught) == told
+    assert any("one bin" in str(each.message) for each in caught) == told
 
 
 # Which class ------------------------------------------------------------------------------------
