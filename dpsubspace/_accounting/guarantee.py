@@ -273,7 +273,8 @@ class PrivacyGuarantee:
       public      number of records (1797), number and names of features (64),
                   set of labels (10, read from y), all parameters but random_state,
                   that the data pass the checks
-      randomness  seeded: whoever knows the seed, or sees it used twice, can remove the noise
+      randomness  seeded, so not to be published: whoever knows the seed, or sees it used
+                  twice, can remove the noise
       neighbours  zero_out: one record is used or not; the number of records is public
       released    2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
     """
@@ -354,7 +355,8 @@ class PrivacyGuarantee:
         randomness = (
             "secure: drawn from the operating system"
             if self.secure
-            else "seeded: whoever knows the seed, or sees it used twice, can remove the noise"
+            else "seeded, so not to be published: whoever knows the seed, or sees it used twice,"
+            " can remove the noise"
         )
         words = RELATION_IN_WORDS[relation]
         if self.unit != "row":

@@ -120,9 +120,9 @@ def tell_of_bounds(
     if not found.get("data_norm", True):  # rows of a module need no bound
         warn(
             "the noise of the counts has hidden how large the norms of rows are, so 1 was used:"
-            " rows of a larger norm are shrunk to it, and the model may be no better than a constant."
-            " Give `data_norm` from public knowledge (1 if a BoundedScaler comes before), or use more"
-            f" {unit}s or a larger epsilon.",
+            " rows of a larger norm are shrunk to it, and the model may be no better than a"
+            " constant. Give `data_norm` from public knowledge (1 if a BoundedScaler comes"
+            f" before), or use more {unit}s or a larger epsilon.",
             PrivacyWarning,
             about=("data_norm", name, estimator.epsilon),
         )

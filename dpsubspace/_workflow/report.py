@@ -262,7 +262,7 @@ def privacy_report(
     access : str, optional
         Who sees the rows and who sees the result, and why they are trusted.
     preprocessing : str, optional
-        What was done with the rows before the fit, and how parameters were chosen.
+        What was done to the rows before the fit, and how parameters were chosen.
     justification : str, optional
         Why this epsilon and this unit.
     review : str, optional
