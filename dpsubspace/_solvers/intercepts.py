@@ -48,8 +48,8 @@ def noisy_shift(source: Any, params: Array, usual: np.ndarray, releases: Release
     Sums of probabilities less counts, and their first two derivatives by a move d of the shift,
     tell for every d how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with
     ``g = u / v``. That is exact to second order, and to all orders where probabilities are small.
-    The further the move, the more does the noise of v count: hence the sums are taken again where
-    the first move led. A move is the one that is most likely beside a normal prior: about the
+    The further the move, the more the noise of v counts: hence the sums are taken again where the
+    first move led. A move is the one that is most likely beside a normal prior: about the
     usual shift, and then about what was found, as wide as noise left it.
     """
     shift = usual if len(usual) == 1 else usual - usual.mean()
@@ -76,10 +76,11 @@ def _sums(source: Any, params: Array) -> BoundedSum:
 def _likely(
     off: float, slope: float, bend: float, spread: float, noise: float
 ) -> tuple[float, float]:
-    """Most likely move of a column by noisy sums, and about its deviation; that of none is given.
+    """Most likely move of a column by noisy sums, and its standard deviation, about.
 
-    A slope s that has noise as well is the most likely one beside each move, which divides the
-    square of what is left by ``1 + f^2 / 2`` for an f of ``(exp(g d) - 1) / g``.
+    The prior is normal about no move, with the deviation `spread`. The slope is noisy as well: for
+    each move the slope that is most likely with it is taken, which divides the square of what is
+    left by ``1 + f^2 / 2``, with f for ``(exp(g d) - 1) / g``.
     """
     rate = min(max(bend, -1.0), 1.0)
     rate = rate if abs(rate) > 1e-6 else 1e-6
