@@ -64,8 +64,8 @@ ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 MUTANTS = [
     Mutant(
         "_solvers/equations.py",
-        "beyond @ counts + noisy",
-        "beyond @ counts - noisy",
+        "limits = room / np.maximum(self.lengths, 1.0)",
+        "limits = 1.1 * room / np.maximum(self.lengths, 1.0)",
         "estimators/test_coefficients.py",
     ),
     # Accounting: what is charged.
@@ -524,8 +524,8 @@ MUTANTS = [
             ),
             (
                 "score_cells",
-                "1.0 * len(lists), 2.0 * len(lists))",
-                "1.0 * len(lists), 1.0 * len(lists))",
+                "1.0 * k, 2.0 * k)",
+                "1.0 * k, 1.0 * k)",
                 CELLS,
             ),
             (
@@ -656,8 +656,8 @@ MUTANTS = [
             ),
             (
                 "heads",  # whose rows are long and alike makes the fit fail
-                "factors = _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)",
-                "factors = np.ones_like(norms)",
+                "return _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)",
+                "return np.ones_like(norms)",
                 "units/test_personal.py",
             ),
             (
