@@ -419,7 +419,7 @@ def _by_rows(r: np.ndarray, gram: np.ndarray, design: Design, factors: np.ndarra
     A = gram + np.eye(r.shape[1])
     inverse = np.linalg.inv(A)
     dual = np.matmul(inverse, r[:, :, None])[:, :, 0]
-    coef = design.sums(dual) * factors[:, None]
+    coef = design.sums(dual * factors[:, None])
     own = np.diagonal(inverse, axis1=1, axis2=2)
     left_out = dual / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
     fit = products(dual, dual) + products(coef, coef)

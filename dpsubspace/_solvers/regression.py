@@ -45,10 +45,14 @@ _CLEAR = 1.0
 # Standard deviations by which weights have to be longer than was thought possible to be believed.
 _SPARE = 2.0
 
-# Square of a gradient, over that of the one before, from which on steps that point back are not
-# becoming calm; deviations of the square of its noise that it has to stand out by; over the root of
-# the step size, how much shorter coordinates are made along it; and the fewest steps worth taking.
-_STEADY, _CERTAIN, _CALM, _FEWEST = 0.8, 6.0, 1.5, 3
+# Squared length of a gradient that points back, over that of the one before, from which on steps
+# swing and do not become calm; and deviations of the square of its noise by which it has to stand
+# out.
+_STEADY, _CERTAIN = 0.8, 6.0
+
+# Coordinates become shorter along a swing, by the root of the step size over this number; and
+# fewest steps that are worth beginning again.
+_CALM, _FEWEST = 1.5, 3
 
 # Curvature that steps bear, over the usual one: the largest of them are 0.4.
 _BEARABLE = 2.5
@@ -308,7 +312,6 @@ class Steps:
     found: np.ndarray  # (q, c): what the plan returns
     mixing: np.ndarray  # (p, q): W
     ended: bool  # Whether the caller has ended them before the last one
-    astray: bool = False  # Whether they were ended since they had gone astray
 
     @property
     def most_noise(self) -> float:
@@ -341,22 +344,20 @@ def white_steps(
     start = np.zeros((p, c)) if start is None else start
     first, every = (as_like(x, rows.norms()) for x in (start, np.ones(1)))
     step, source, ended = RecordedStep(clip_norm=size), of_records(rows_only, size), []
-    astray: list[bool] = []
     own, mixing = releases.budget.scales[STEPS] * size / n, rows.mixing
     assert mixing is not None
 
-    def path() -> Path:
-        gradients = np.stack(step.gradients) / n
-        return Path(np.stack(step.points), gradients, plan.learning_rate, own)
+    def path(first: int = 0) -> Path:
+        points, gradients = np.stack(step.points[first:]), np.stack(step.gradients[first:]) / n
+        return Path(points, gradients, plan.learning_rate, own)
 
     def after() -> bool:
         ended.append(after_step())
         enough_left = len(step.gradients) <= plan.n_iter - _FEWEST
-        astray.append(wary and enough_left and path().swings())
-        return ended[-1] or astray[-1]
+        return ended[-1] or (wary and enough_left and path(-2).swings())
 
     found = to_numpy(train(plan, step, source, first, every, releases, after_step=after))
-    return Steps(plan, path(), found, mixing.weights, ended[-1], astray[-1])
+    return Steps(plan, path(), found, mixing.weights, ended[-1])
 
 
 def steady_steps(
@@ -374,14 +375,14 @@ def steady_steps(
     """
     while True:
         steps = white_steps(plan, data, rows, white, *rest, wary=True)
-        if steps.ended or not steps.astray:
+        left = plan.n_iter - len(steps.path.points)
+        if steps.ended or not left:
             return steps
         way = steps.path.swing()
         shorter = np.eye(len(way)) - (1 - math.sqrt(plan.learning_rate) / _CALM) * np.outer(
             way, way
         )
         white = replace(white, weights=white.weights @ shorter)
-        left = plan.n_iter - len(steps.path.points)
         plan = replace(plan, n_iter=left, learning_rate=plan.learning_rate / 2)
 
 

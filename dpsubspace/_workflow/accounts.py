@@ -189,14 +189,14 @@ class Accounts:
 
     def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
-        text = f"It costs epsilon={self.cost_of(event, self.terms.delta):.4g} by itself,"
+        text = f"It costs epsilon={self.cost_of(event, self.terms.delta):.4g} by itself"
         price = self._price(event, spent)
         if price.sq_mu == math.inf:
             return "It is not private."
         if split is not None and split.closed:
             return (
-                f"{text} and the first fit took all that the budget of {self.terms.epsilon:.4g} has"
-                " for fits. The rest is for releases without a delta, such as scores."
+                f"{text}, and the first fit took all that the budget of {self.terms.epsilon:.4g}"
+                " has for fits. The rest is for releases without a delta, such as scores."
             )
         if split is None:
             split = self._open_split(spent, Charge())
@@ -204,12 +204,13 @@ class Accounts:
         if split.covers(split.cost(totals[-1])):  # what is short is the part for it
             rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
             most = max([split.epsilon, *(room.epsilon for room in rooms)])
-            text += f" and no more than epsilon={rounded(most, math.floor)} was set apart."
+            text += f", and no more than epsilon={rounded(most, math.floor)} was set apart."
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
-            pure = price.epsilon > 0 and price.sq_mu == 0
-            it = ", which is more than is left for such releases. Charged like a fit, it"
-            text = text.removesuffix(",") + (it if pure else ", and")
+            if price.epsilon > 0 and price.sq_mu == 0:
+                text += ", which is more than is left for such releases. Charged like a fit, it"
+            else:
+                text += ", and"
             text += (
                 f" would bring the total to epsilon={found} at delta={split.delta:.4g},"
                 f" over the budget of {most}."
