@@ -401,6 +401,8 @@ def test_unusable_rows_are_not_quoted(function):
         private_mean(np.ones((50, 2)), data_norm=1.0, bounds=(0, 1))
     with pytest.raises(ValueError, match="sparse"):
         private_quantile(sparse.csr_array(np.ones((5, 2))))
+    with pytest.raises(ValueError, match="data_norm"):
+        private_mean(sparse.csr_array(np.ones((5, 2))), bounds=(0, 1))
 
 
 def test_a_column_in_place_of_levels_is_refused_without_its_values():
@@ -411,5 +413,3 @@ def test_a_column_in_place_of_levels_is_refused_without_its_values():
         private_quantile(0.5, pd.Series([49.0, 30.0]))
     released = private_quantile(np.arange(1000.0), pd.Series([0.25, 0.75]), bounds=(0, 1000))
     assert np.shape(released.value) == (2,)
-    with pytest.raises(ValueError, match="data_norm"):
-        private_mean(sparse.csr_array(np.ones((5, 2))), bounds=(0, 1))
