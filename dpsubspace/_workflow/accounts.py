@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsubspace._accounting.cost import EQUAL, LEAST_SLACK, Cost, Price, gaussian_epsilon
+from dpsubspace._accounting.cost import (
+    EQUAL,
+    LEAST_SLACK,
+    Cost,
+    Price,
+    gaussian_epsilon,
+    response_epsilon,
+)
 from dpsubspace._accounting.events import is_free, rounded
 from dpsubspace._estimators.context import seeding_ensemble
 from dpsubspace._workflow.filter import BudgetSplit, Charge, Sums, Terms
@@ -57,12 +64,17 @@ class Accounts:
         return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
     def remaining_pure(self) -> float:
+        """Epsilon that any one release without a delta may have, charged by epsilon or by mu."""
         spent, split = self.spent(), self.split
         if split is None:
             return max(0.0, self.terms.epsilon - spent.epsilon)
         parts = [(split.epsilon, spent.epsilon, split)]
         parts += [(sums.epsilon, spent.sum_epsilon, sums) for sums in self._sums(split)]
-        return max(0.0, *(e - used for e, used, one in parts if one.takes(Charge(), spent)), 0.0)
+        left = [whole - used for whole, used, one in parts if one.takes(Charge(), spent)]
+        sq_mu = split.sq_mu - spent.sq_mu
+        if sq_mu > 1e-12 * split.sq_mu and split.takes(Charge(), spent):
+            left.append(response_epsilon(sq_mu * (1 - 1e-12)))
+        return max(0.0, *left, 0.0)
 
     def _open_split(self, spent: Charge, charge: Charge) -> BudgetSplit:
         return BudgetSplit(

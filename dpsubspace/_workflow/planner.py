@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -521,6 +522,14 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
     if isinstance(estimator, type):
         raise PrivacyError(
             f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
+        )
+    if isfunction(estimator):
+        raise PrivacyError(
+            f"{estimator.__name__} is a function, which cannot say what it will spend before it"
+            " runs. In a plan, list in its place a full-batch fit of the same epsilon and delta,"
+            " such as DPSGDClassifier(epsilon=0.5): a mean, a quantile, a covariance or a summary"
+            " costs as much as that. The epsilons of scores and counts are added by hand. To run"
+            " it, use ledger.run(function, ...) or call it in the block of a ledger."
         )
     alone = columns and type(estimator) is ColumnTransformer
     if not (alone or type(estimator) is Pipeline):

@@ -4,6 +4,7 @@ import copy
 import math
 import multiprocessing
 import pickle
+import re
 import threading
 from contextlib import suppress
 from functools import cache
@@ -618,6 +619,20 @@ def test_no_choice_between_kinds_breaks_the_cap():
     book.charge(gaussian(first), **ZERO_OUT)
     book.charge(laplace(rest * 0.99, **ZERO_OUT), **ZERO_OUT)
     assert book.epsilon() <= 1.0 and book.remaining() < 0.2
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_a_refusal_names_the_score_that_still_fits_when_only_the_account_of_fits_has_room(epsilon):
+    book = ledger(epsilon)
+    for _ in range(3):
+        book.charge(fit_at(epsilon / 2), **ZERO_OUT)
+    with pytest.raises(PrivacyBudgetError, match="a full-batch fit of epsilon=") as refused:
+        book.charge(pure(epsilon / 2), **ZERO_OUT)
+    found = re.search(r"such as a score, of epsilon=([\d.]+):", str(refused.value))
+    assert found and float(found[1]) > 0.05
+    with pytest.raises(PrivacyBudgetError):
+        book.charge(pure(1.2 * float(found[1])), **ZERO_OUT)
+    book.charge(pure(float(found[1])), **ZERO_OUT)
 
 
 def best_adversary(admits, sq_mu, units, budget):
