@@ -208,7 +208,7 @@ class Accounts:
         if split is not None and split.closed:
             return (
                 f"{text}, and the first fit took all that the budget of {self.terms.epsilon:.4g}"
-                " has for fits. The rest is for releases without a delta, such as scores."
+                " has for fits. What is left is for releases without a delta, such as scores."
             )
         if split is None:
             split = self._open_split(spent, Charge())
@@ -216,20 +216,20 @@ class Accounts:
         if split.covers(split.cost(totals[-1])):  # what is short is the part for it
             rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
             most = max([split.epsilon, *(room.epsilon for room in rooms)])
-            text += f", and no more than epsilon={rounded(most, math.floor)} was set apart."
+            text += f", and no more than epsilon={rounded(most, math.floor)} was set aside for such releases."
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
             if price.epsilon > 0 and price.sq_mu == 0:
-                text += ", which is more than is left for such releases. Charged like a fit, it"
+                text += ", which is more than is left for such releases. If charged like a fit, it"
             else:
                 text += ", and"
             text += (
-                f" would bring the total to epsilon={found} at delta={split.delta:.4g},"
-                f" over the budget of {most}."
+                f" would bring the total to epsilon={found} at delta={split.delta:.4g}"
+                f"{_SHARE if self.terms.aside else ''}, over the budget of {most}."
             )
         if self._cost(event).n_slacks and not price.slack:
             text += (
-                " (What batches save is not counted: the part of delta that is set apart for"
+                " (What batches save is not counted: the part of delta that is set aside for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
             )
         return text
@@ -253,8 +253,8 @@ class Accounts:
             return (
                 " With PrivacyLedger(..., pure_epsilon="
                 f"{rounded(apart, math.ceil)}) from the start it would have fitted:"
-                " releases without a delta and private searches are cheap where a part of epsilon"
-                " is set apart for them, or where they come before everything else."
+                " releases without a delta and private searches cost little if a part of epsilon"
+                " is set aside for them, or if they come before everything else."
             )
         return ""
 
@@ -262,8 +262,8 @@ class Accounts:
         ours, theirs = (self.terms.neighboring_relation, self.terms.unit), (relation, unit)
         if theirs != ours:
             raise PrivacyError(
-                f"the ledger counts {' per '.join(ours)}, and this fit or release is"
-                f" {' per '.join(theirs)}: they do not add up. {_way_out(ours, theirs)}"
+                f"the ledger is for guarantees {_kind(*ours)}, and this fit or release has one"
+                f" {_kind(*theirs)}: the two cannot be added up. {_way_out(ours, theirs)}"
             )
         if not secure and not self.terms.allow_seeded:
             raise PrivacyError(seeding_ensemble() or SEEDED)
@@ -307,6 +307,8 @@ class Accounts:
             raise PrivacyError("the split sets apart another epsilon than its charges did")
 
 
+_SHARE = " (the part of the ledger's delta that this account has)"
+
 SEEDED = (
     "a fit with a `random_state` cannot be counted: another fit with the same seed cancels its"
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
@@ -334,6 +336,10 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1
     return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+
+
+def _kind(relation: str, unit: str) -> str:
+    return f"per {unit} ({relation})"
 
 
 def _way_out(ours: tuple[str, str], theirs: tuple[str, str]) -> str:

@@ -564,8 +564,8 @@ def _refusal(name: str, step: Any) -> str:
         f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
         " privacy, and the Pipeline would have no guarantee. Use a BoundedScaler to scale columns."
         " Fit any other transformer on public rows, or on a table of known categories or constants,"
-        " and wrap it in sklearn.frozen.FrozenEstimator. Freeze a FunctionTransformer in the same"
-        " way if you vouch that its function looks at one row at a time."
+        " and wrap it in sklearn.frozen.FrozenEstimator. Wrap a FunctionTransformer in the same"
+        " way if you take responsibility that its function treats each row by itself."
     )
 
 

@@ -108,9 +108,9 @@ def test_what_remains_can_be_spent():
 
 def test_ledger_refuses_other_relations_and_units():
     for book in (ledger(neighboring_relation="replace_one"), ledger(unit="user")):
-        with pytest.raises(PrivacyError, match="do not add up"):
+        with pytest.raises(PrivacyError, match="cannot be added up"):
             book.charge(gaussian(50.0), **ZERO_OUT, unit="row")
-        with pytest.raises(PrivacyError, match="do not add up"):
+        with pytest.raises(PrivacyError, match="cannot be added up"):
             book.fit(DPSGDClassifier(), *blobs())
         assert book.entries == ()
         with pytest.raises(PrivacyError, match="recorded as not private"):
@@ -504,9 +504,9 @@ def test_an_event_must_say_its_relation():
     book = ledger(3.0, neighboring_relation="replace_one")
     with pytest.raises(PrivacyError, match="which neighbouring relation"):
         book.charge(bounded_range(1.0))
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.charge(bounded_range(1.0), **ZERO_OUT)
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.charge(bounded_range(1.0), neighboring_relation="replace_one", unit="user")
     assert book.entries == ()
 
@@ -1162,7 +1162,7 @@ def test_a_part_that_runs_in_another_relation_releases_nothing(monkeypatch):
 
     monkeypatch.setattr(DPSGDClassifier, "privacy_event", event)
     book = ledger(1.0)
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.fit(model, X, y)
     assert book.entries == () and not hasattr(model, "privacy_")
 
