@@ -216,7 +216,10 @@ class Accounts:
         if split.covers(split.cost(totals[-1])):  # what is short is the part for it
             rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
             most = max([split.epsilon, *(room.epsilon for room in rooms)])
-            text += f", and no more than epsilon={rounded(most, math.floor)} was set aside for such releases."
+            text += (
+                f", and no more than epsilon={rounded(most, math.floor)} was set aside for such"
+                " releases."
+            )
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
             if price.epsilon > 0 and price.sq_mu == 0:

@@ -788,8 +788,8 @@ class PrivacyLedger:
         planned = self.epsilon_if_planned()
         if planned < spent * (1 - 1e-4):
             lines.append(
-                "  (for comparison, and no guarantee: if everything had been planned in advance, the"
-                f" same releases would have cost {rounded(planned, math.ceil)})"
+                "  (for comparison, and no guarantee: if everything had been planned in advance,"
+                f" the same releases would have cost {rounded(planned, math.ceil)})"
             )
         lines += [
             f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries

@@ -261,7 +261,7 @@ SECRET = "secret value"
     ("column", "kind", "message"),
     [
         ([1, SECRET], (0, 1), "Column 'age' of `X` holds text, and the schema says Range(0, 1)"),
-        (["1", "2"], (0, 1), "with pandas.to_numeric, or name the values that are public"),
+        (["1", "2"], (0, 1), "with pandas.to_numeric, or, if the values are public, list"),
         (pd.Series(["1"], dtype="string"), (0, 1), "holds text, and the schema says Range(0, 1)"),
         (pd.Series(["1"], dtype="category"), (0, 1), "holds text"),
         (
