@@ -633,5 +633,6 @@ _PLAINER = {
     "set of labels": "the set of labels that a model distinguishes",
     "names of features": "names of the columns",
     "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
+    "bound on row norms": "the limit on the length (Euclidean norm) of a row",
     "that the data pass the checks": "the fact that the table passed the program's format checks",
 }
