@@ -73,8 +73,7 @@ def check_readme(page, printed, folder):
     assert "PrivacyLedger: epsilon 1.45 of 1.5 spent" in printed
     one, steps = "2 x (Gaussian noise, multiplier 58.98)", "100 x (Gaussian noise, multiplier 39.5)"
     assert f"multiplier 81.73) + {one} + {steps}" in printed
-    rows = page["X"][5000:], page["y"][5000:]
-    assert page["model"].score(*rows) > 0.81  # 0.775 do not come back
+    assert page["model"].score(page["X_test"], page["y_test"]) > 0.81  # 0.775 do not come back
 
 
 def check_public_data(page, printed, folder):
