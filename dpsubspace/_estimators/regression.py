@@ -402,7 +402,7 @@ class _LinearRegression(PrivateRegressor):
 
 @estimator
 class DPLinearRegression(_LinearRegression):
-    """Differentially private linear regression of tables as they come.
+    """Differentially private linear regression of numeric tables, without scaling or known ranges.
 
     Noise is added during the fit, so that the model tells little on whether any one row was used
     to train it. Columns may be in any units and need no scaling: where nothing is known of them,

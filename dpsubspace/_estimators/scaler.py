@@ -92,7 +92,7 @@ class ScalerPlan(Plan):
 
 
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
-    """Scale columns to a range by public or privately estimated bounds, and bound the rows.
+    """Scale columns by public or privately estimated ranges, and limit the norm of each row.
 
     Columns in different units, or far from 0, need this before a private estimator, which
     bounds each row as a whole. Entries are clipped to the bounds of their column, which go

@@ -77,8 +77,8 @@ class Purchase:
             which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
             raise PrivacyError(
-                f"the {which} ({names}) cannot be estimated: noise would hide"
-                f" about {min(hidden, records.n):.0f} of {records.n} {records.unit}s at either end."
+                f"the {which} ({names}) cannot be estimated: at each end of a column, noise would"
+                f" hide about {min(hidden, records.n):.0f} of the {records.n} {records.unit}s."
                 " Nothing was released or charged. Declare ranges from public knowledge, as"
                 " Range(low, high), leave fewer of them private, or use a larger epsilon."
             )

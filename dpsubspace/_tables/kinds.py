@@ -336,8 +336,8 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
     if kinds:
         raise ValueError(
             f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
-            " text into numbers, for example with pandas.to_numeric, or name the values that are"
-            " public in Categories([...])."
+            " text into numbers, for example with pandas.to_numeric, or, if the values are"
+            " public, list them in Categories([...])."
         )
     try:
         return np.array(values, dtype=np.float64)

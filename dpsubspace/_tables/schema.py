@@ -463,13 +463,13 @@ def check_columns(frame: Any, schema: Schema, name: str) -> None:
     if absent := [column for column in schema if column not in times]:
         raise ValueError(
             f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
-            f" {shown(names)}: write the names in the schema as they are there, or leave these"
-            f" columns out of it.{_alike(absent, names)}"
+            f" {shown(names)}: spell the names in the schema exactly as in `{name}`, or leave these"
+            f" columns out of the schema.{_alike(absent, names)}"
         )
     if twice := [column for column in schema if times[column] > 1]:
         raise ValueError(
-            f"`{name}` has more than one column of the names {shown(twice)}: rename or drop all but"
-            " one of each."
+            f"`{name}` has more than one column with the names {shown(twice)}: rename or drop all"
+            " but one of each."
         )
 
 

@@ -166,7 +166,7 @@ class PrivacyLedger:
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)
-    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 per row, zero_out
+    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 (unit: row, relation: zero_out)
       first: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
       second: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
 
@@ -782,13 +782,14 @@ class PrivacyLedger:
         spent = self.epsilon()
         lines = [
             f"PrivacyLedger: epsilon {rounded(spent, math.ceil)} of {self.budget:.4g} spent"
-            f" at delta = {self.delta:.3g} per {self.unit}, {self.neighboring_relation}"
+            f" at delta = {self.delta:.3g} (unit: {self.unit}, relation:"
+            f" {self.neighboring_relation})"
         ]
         planned = self.epsilon_if_planned()
         if planned < spent * (1 - 1e-4):
             lines.append(
-                "  (if everything had been planned in advance, the same releases would have cost"
-                f" {rounded(planned, math.ceil)})"
+                "  (for comparison, and no guarantee: if everything had been planned in advance,"
+                f" the same releases would have cost {rounded(planned, math.ceil)})"
             )
         lines += [
             f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries

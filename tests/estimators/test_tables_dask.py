@@ -266,7 +266,7 @@ REFUSED = {
     "no column": (partitions(FRAME.drop(columns="age")), r"`X` lacks the columns \['age'\]"),
     "two columns": (
         partitions(pd.concat([FRAME, FRAME[["age"]]], axis=1)),
-        r"more than one column of the names \['age'\]",
+        r"more than one column with the names \['age'\]",
     ),
     "no rows": (partitions(FRAME[:0]), "`X` has no rows"),
     "one axis": (partitions(FRAME)["age"], "Expected 2D array for `X`, got 1D"),
