@@ -335,8 +335,20 @@ def sparse_rows(X: Any, rows: slice) -> Any:
     """A slice of the rows of a CSR matrix, of whose entries no copy is made."""
     starts = X.indptr[rows.start : rows.stop + 1]
     entries = slice(starts[0], starts[-1])
-    parts = (X.data[entries], X.indices[entries], starts - starts[0])
-    return type(X)(parts, shape=(len(starts) - 1, X.shape[1]), copy=False)
+    found = type(X)((len(starts) - 1, X.shape[1]), dtype=X.dtype)
+    return _with_entries(found, X.data[entries], X.indices[entries], starts - starts[0])
+
+
+def _transposed(X: Any) -> Any:
+    """The transpose of a CSR matrix, of whose entries no copy is made."""
+    found = sparse.csc_array((X.shape[1], X.shape[0]), dtype=X.dtype)
+    return _with_entries(found, X.data, X.indices, X.indptr)
+
+
+def _with_entries(found: Any, data: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> Any:
+    """An empty matrix with these entries, which its class would copy where they are views."""
+    found.data, found.indices, found.indptr = data, indices, starts
+    return found
 
 
 def columns_of_product(X: Array, W: Array) -> Array:
@@ -355,7 +367,7 @@ def columns_of_product(X: Array, W: Array) -> Array:
 def row_product(X: Array, R: Array) -> Array:
     """X^T R in float64 for the rows of one chunk: dense rows in blocks, sparse ones at once."""
     if sparse.issparse(X):
-        return X.T @ R.astype(np.float64, copy=False)
+        return _transposed(X) @ R.astype(np.float64, copy=False)
     xp = namespace(X)
     (k, d), c = X.shape, R.shape[1]
     whole = k - k % BLOCK
