@@ -44,8 +44,8 @@ _NEAR = 2.0**9
 # Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
 _FARTHEST = 2.0**12
 
-# Numbers of a chunk in float64 (2 MiB, and 1 MiB): a few copies of them should stay in the cache.
-_CHUNK, _FOLDED_CHUNK = 1 << 18, 1 << 17
+# Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
+_CHUNK = 1 << 18
 
 # Entries of rows that are cut together, of each pass.
 _RUN = 1 << 11
@@ -214,7 +214,7 @@ class AffineRows(RecordRows):
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_dense = None, 1.0, False
-        self.chunk = self._step(_CHUNK)
+        self.chunk = chunk_rows(X, max(1, _CHUNK // max(X.shape[1], self.width)))
 
     # Other views of the same records --------------------------------------------------------
 
@@ -233,11 +233,7 @@ class AffineRows(RecordRows):
 
     def mixed(self, mixing: Mixing) -> AffineRows:
         """The records as ``W^T u_i``."""
-        most = _CHUNK if mixing.folded is None else _FOLDED_CHUNK
-        return changed(self, mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
-
-    def _step(self, most: int) -> int:
-        return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
+        return changed(self, mixing=mixing, radius=math.inf, _lengths=None)
 
     def with_columns(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
