@@ -44,11 +44,24 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
 _SHORT.maxstring, _SHORT.maxother = 100, 200
+# Parameters that are given as lists have fewer entries, and tables mostly more rows.
+_LONG = 50
 
 
 def shown(value: Any) -> str:
-    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries."""
+    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries.
+
+    What may hold private rows is named without its entries: columns, frames and long arrays.
+    """
+    if _may_hold_rows(value):
+        return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     return _SHORT.repr(_plain_value(value))
+
+
+def _may_hold_rows(value: Any) -> bool:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return getattr(value, "ndim", 1) > 0 and len(value) > _LONG
+    return hasattr(value, "to_list") or hasattr(value, "columns")
 
 
 def nearest(text: str, known: Iterable[Any]) -> str | None:
