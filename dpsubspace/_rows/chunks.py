@@ -137,6 +137,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     if not on_cpu:
         yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
+    _keep_memory()
     threads = _THREADS.get() or _blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
 
@@ -152,6 +153,22 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
             return chain.from_iterable(workers.map(quiet, chunks[some]) for some in parts)
 
         yield Chunks(records, visit)
+
+
+# Longest array that is freed before there are chunks: see below.
+_KEPT = 1 << 24
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the allocator keep the memory of one chunk for the next.
+
+    That of the GNU C library hands memory back to the system where more is free than twice the
+    longest array that it has freed so far. To get it again, page by page and cleared, takes up to
+    twice as long as what is computed: so one longer than those of chunks is freed first. It is not
+    written to, and takes no memory itself; others do the same where it changes nothing.
+    """
+    np.empty(_KEPT, np.uint8)
 
 
 # Threads to use in place of those that BLAS would.

@@ -38,6 +38,7 @@ from dpsubspace._array import (
     row_product,
     run_sums,
     slices,
+    sparse_rows,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
@@ -247,7 +248,7 @@ class Features(RecordRows):
         if place in self._blocks:
             return self._blocks[place]
         block = self._block(rows, self.dtype)
-        if not sparse.issparse(self.X) and self.dtype == self.X.dtype:
+        if self.dtype == self.X.dtype:
             self._blocks[place] = block
         return block
 
@@ -255,6 +256,8 @@ class Features(RecordRows):
         contiguous = isinstance(self.X, np.ndarray) and self.X.flags.c_contiguous
         if contiguous and not isinstance(rows, slice):
             X = self.X.take(rows, axis=0)  # faster than an index, but copies what is not contiguous
+        elif isinstance(rows, slice) and sparse.issparse(self.X):
+            X = sparse_rows(self.X, rows)
         else:
             X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
