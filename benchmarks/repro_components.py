@@ -12,6 +12,9 @@ never private ones; seeds draw rows and noise. Sections:
 - ``mirror``: mirror descent ("mirror"; "from zero" with ``init="zero"``) with 200 labelled public
   rows: of the same source, of one class, with the labels of other classes, and with shuffled
   columns. "alone" is logistic regression on the public rows.
+- ``start``: `GEPClassifier` with labelled public rows and defaults ("start", and "believed" with
+  ``init="public"``, which asks no private row), beside "dpsgd", "dpsgdf" and "alone": 300 public
+  rows of chest X-rays and 200 of other sets.
 - ``modules``: the same for a network of 16 hidden units on images of 7 x 7 pixels in 20 steps,
   "mirror" beside "none", which has no public rows; with shuffled labels, not columns.
 
@@ -21,7 +24,7 @@ by 32 filters of 8 directions, of which the sizes are averaged over 4 x 4 square
 columns between their quantiles of 0.01 and 0.99, which are taken to be public.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_components.py
-       [own other rows values mirror modules] [--seeds 10] [--sets mnist code ...]
+       [own other rows values mirror start modules] [--seeds 10] [--sets mnist code ...]
        [--methods auto k=8 ...] [--out FILE]
 """
 
@@ -61,6 +64,7 @@ OF_ROWS = ("mnist", "adult", "simulation")
 LABELLED = ("own", "one class", "wrong labels", "shuffled")
 OF_MIRROR = ("mnist", "fashion", "adult")
 OF_MODULES = ("mnist", "fashion")
+OF_START = {"chest_mixed": 300, "mnist": 200, "fashion": 200, "adult": 200}
 VALUES = ("california", "protein", "wine_quality", "bike", "mnist", "scattering", "simulation")
 
 # Data -------------------------------------------------------------------------------------------
@@ -236,6 +240,7 @@ def labelled_rows(name, n, m, seed, kind):
     return X[order[:n]], y[order[:n]], P, labels, X_test, y_test
 
 
+@cache
 def labelled_accuracy(name, n, epsilon, m, kind, method, seed):
     X, y, P, labels, X_test, y_test = labelled_rows(name, n, m, seed, kind)
     options, public = {"epsilon": epsilon, "random_state": seed}, {}
@@ -246,22 +251,36 @@ def labelled_accuracy(name, n, epsilon, m, kind, method, seed):
     if method.startswith("dpsgd"):
         model = (DPSGDClassifier if method == "dpsgd" else DPSGDFClassifier)(**options)
     else:
-        init = "zero" if method == "from zero" else "auto"
-        model = GEPClassifier(mirror=True, init=init, **options)
+        init = {"from zero": "zero", "believed": "public"}.get(method, "auto")
+        mixed = method in ("mirror", "from zero")
+        model = GEPClassifier(mirror=mixed, init=init, **options)
         public = {"X_public": (P,), "y_public": (labels,)}
     return model.fit(X, y, **public).score(X_test, y_test)
 
 
+def labelled_cells(args, name, m, methods):
+    """Accuracy by epsilon, kind of public rows and method."""
+    for n, epsilon in CELLS[:2]:
+        for kind in LABELLED:
+            for method in methods:
+                if method in args.methods or args.methods == METHODS:
+                    cell = {"set": name, "n": n, "epsilon": epsilon, "public": kind}
+                    used = "own" if method.startswith("dpsgd") else kind  # not the public rows
+                    call = (name, n, epsilon, m, used, method)
+                    found = [labelled_accuracy(*call, seed) for seed in args.seeds]
+                    yield cell | {"method": method} | spread("accuracy", found)
+
+
 def mirror(args):
     for name in chosen(args, OF_MIRROR):
-        for n, epsilon in CELLS[:2]:
-            for kind in LABELLED:
-                for method in ("dpsgd", "dpsgdf", "alone", "mirror", "from zero"):
-                    if method in args.methods or args.methods == METHODS:
-                        cell = {"set": name, "n": n, "epsilon": epsilon, "public": kind}
-                        call = (name, n, epsilon, 200, kind, method)
-                        found = [labelled_accuracy(*call, seed) for seed in args.seeds]
-                        yield cell | {"method": method} | spread("accuracy", found)
+        methods = ("dpsgd", "dpsgdf", "alone", "mirror", "from zero")
+        yield from labelled_cells(args, name, 200, methods)
+
+
+def start(args):
+    for name in chosen(args, OF_START):
+        methods = ("dpsgd", "dpsgdf", "alone", "start", "believed")
+        yield from labelled_cells(args, name, OF_START[name], methods)
 
 
 def smaller(X):
@@ -303,7 +322,7 @@ def modules(args):
 
 
 SECTIONS = {"own": own, "other": other, "rows": rows, "values": values, "mirror": mirror}
-SECTIONS["modules"] = modules
+SECTIONS |= {"start": start, "modules": modules}
 
 if __name__ == "__main__":
     # Few rows and small epsilons are the point.
