@@ -166,7 +166,7 @@ def remaining(
     second beside the first.
     """
     free = n_outputs * float(np.sum(energies / (energies + clear)))
-    return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
+    return 1 / (1 + n_public * free * multiplier**2 / n_samples**2)
 
 
 def break_even(
