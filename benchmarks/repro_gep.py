@@ -18,7 +18,7 @@ that of MNIST. "b-gep" and "gep" run for three seeds, with 2,000 public rows for
 origin only, as they take long. Cells that are in the output file already are not run again.
 
 usage: python benchmarks/repro_gep.py [--seeds 5] [--sizes 2000 8000 59000]
-       [--methods default "warm start" ...] [--out FILE]
+       [--methods default "warm start" ...] [--epsilons 0.5 ...] [--numbers 200 ...] [--out FILE]
 """
 
 import time
@@ -128,11 +128,14 @@ def all_rows(args):
     yield from known
     there = {(r["n"], r["origin"], r["public_rows"], r["epsilon"], r["method"]) for r in known}
     for cell in cells(args.sizes):
-        if cell not in there and (not args.methods or cell[-1] in args.methods):
+        *_, number, epsilon, method = cell
+        asked = number in (0, *args.numbers) and epsilon in args.epsilons
+        if cell not in there and asked and method in (args.methods or [method]):
             yield measured(cell, args.seeds)
 
 
 if __name__ == "__main__":
     # Small data sets and epsilons are the point.
     options = {"seeds": 5, "sizes": [2000, 8000, 59_000], "methods": []}
+    options |= {"epsilons": list(EPSILONS), "numbers": list(NUMBERS)}
     run(__doc__, all_rows, options, ignored=(Warning,))

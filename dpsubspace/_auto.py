@@ -49,9 +49,9 @@ FOCUS_SHARE = 0.05
 # public rows are like the private ones.
 PUBLIC_MEAN_SHARE, CHECK_SHARE = 0.05, 0.05
 
-# How many times as often labels of public rows are taken to be of use as not, before private rows
-# are asked.
-TRUST = 4.0
+# How many times as often labels of public rows are taken to be of use as not, at most, before
+# private rows are asked.
+TRUST = 2.0
 
 # Directions of public features: this times the root of the rows over the noise multiplier of all
 # steps, at least so many, and fewer for many classes (benchmarks/repro_components.py). Not where
@@ -166,7 +166,7 @@ def remaining(
     second beside the first.
     """
     free = n_outputs * float(np.sum(energies / (energies + clear)))
-    return 1 / (1 + n_public * free * multiplier**2 / (4 * n_samples**2))
+    return 1 / (1 + n_public * free * multiplier**2 / n_samples**2)
 
 
 def break_even(

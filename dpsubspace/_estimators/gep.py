@@ -182,9 +182,9 @@ class GEPClassifier(LinearClassifier):
     The other is whether the fit to the public rows is right about the row, and is asked where
     `y_public` is given with ``init="auto"`` or ``mirror=True``. Without noise, that fit is used
     where it is right more often than half-way from chance to what it gets right of held-out public
-    rows. The more noise there is, the further below that the answer has to be before the fit is
-    given up. Gradients of public rows are then not mixed in either. Nothing is spent on checks
-    where neither is asked.
+    rows. The more noise there is, the more weight has how clearly labels of held-out public rows
+    are told from chance. Gradients of public rows are then not mixed in either. Nothing is spent on
+    checks where neither is asked.
 
     Then the noisy sum of clipped embeddings of every step is released, an embedding being what a
     gradient has on the directions. One row changes it by at most C (``"zero_out"``) or 2C

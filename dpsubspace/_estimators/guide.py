@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 from sklearn.base import BaseEstimator
 
 from dpsubspace import _auto
@@ -311,18 +312,23 @@ def borne_out(source: Any, public: Fittable, targets: Targets, releases: Release
 def trusts(targets: Targets, public: Fittable, right: float, noise: float) -> bool:
     """Whether a fit to public labels that has this share of private rows right is of use.
 
-    Without noise the share is about what public rows expect where it is, and that of a constant
-    where it is not. Of two normal distributions of the same deviation, the first is likelier
-    from the middle on, less what it was likelier by before.
+    Public rows tell how likely that is before: a fit that is of use has any share of those held
+    out right from that of a constant on, and one that is not has the share of a constant, each
+    but for chance. Private rows then answer with noise: the first has any share of them right
+    from the middle between what public rows expect and a constant on, and the second any below.
     """
     expected = held_out(public, targets.right(public.targets))
     chance = targets.chance(public.targets)
-    # Labels that public rows do not tell beyond chance are nothing to start from.
-    beyond = 2 * math.sqrt(chance * (1 - chance) / len(public.targets))
-    if expected <= chance + beyond:
+    deviation = math.sqrt(chance * (1 - chance) / len(public.targets))
+    if deviation == 0:  # public rows of one class
         return False
-    doubt = math.log(_auto.TRUST) * noise**2 / (expected - chance)
-    return right >= (chance + expected) / 2 - doubt
+    beyond = (expected - chance) / deviation
+    rare = math.exp(min(beyond**2 / 2, 100.0)) * math.sqrt(2 * math.pi) * deviation
+    odds = _auto.TRUST * min(1.0, rare * float(ndtr(beyond)) / (1 - chance))
+    middle = max(chance, (chance + expected) / 2)
+    at = (np.array([0.0, middle, 1.0]) - min(max(right, 0.0), 1.0)) / max(noise, 1e-12)
+    below, above = np.diff(ndtr(at)) / (middle, 1 - middle)
+    return bool(odds * above >= below)
 
 
 # Guides -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """GEPClassifier and GEPRegressor: what public rows are used for, and what they never change."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -410,6 +410,38 @@ def test_the_more_noise_a_check_has_the_less_it_says_against_public_labels():
     assert not trusts(LABELS, Labelled(LogLoss(), X, np.roll(y, 1), 3), 0.0, 0.1)
     guessed = np.random.default_rng(0).permutation(y)
     assert not trusts(LABELS, Labelled(LogLoss(), X, guessed, 3), 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class KnownFit:
+    """A fit to labels of public rows that gets a known share of those held out right."""
+
+    targets: np.ndarray
+    share: float
+
+    def minimum(self, rows):
+        return None
+
+    def right(self, found, rows, is_right):
+        return self.share * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("ones", "expected", "right", "noise", "used"),
+    [
+        (48, 0.79, 0.80, 0.20, True),  # one deviation beyond a constant, and borne out
+        (48, 0.79, 0.80, 0.02, True),
+        (48, 0.79, 0.20, 0.20, False),  # labels the other way round
+        (48, 0.79, 0.70, 0.02, False),  # a constant is better
+        (100, 0.50, 0.60, 0.20, False),  # labels by chance, whatever little is said
+        (0, 1.00, 0.80, 0.20, False),  # one class
+        (48, 0.79, 9.00, 1e-3, True),  # noise can bring answers that are no shares
+        (48, 0.79, -9.0, 1e-3, False),
+    ],
+)
+def test_public_rows_tell_how_likely_their_labels_are_of_use(ones, expected, right, noise, used):
+    known = KnownFit(np.repeat([0, 1], [200 - ones, ones]), expected)
+    assert trusts(LABELS, known, right, noise) == used
 
 
 @noisy
