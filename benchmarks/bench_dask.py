@@ -29,7 +29,7 @@ from _run import run
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows import dask_parts
-from dpsubspace._rows.dask_parts import ROWS
+from dpsubspace._rows.blocks import ROWS
 
 WEIGHTS = np.random.default_rng(0).normal(size=1000) / 10
 
