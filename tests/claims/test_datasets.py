@@ -29,8 +29,11 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     GEPClassifier,
+    GEPRegressor,
     PersonalizedLinearRegression,
     PrivacyLedger,
+    PrivateSearch,
+    PublicSubspaceLinearRegression,
     Range,
     private_counts,
     private_summary,
@@ -46,7 +49,8 @@ pytestmark = [
 ]
 
 NUMBERS = ["age", "dose", "other"]
-PUBLIC = FRAME[[*NUMBERS, "days"]][:50]
+PUBLIC, MORE = FRAME[[*NUMBERS, "days"]][:50], FRAME[[*NUMBERS, "flag"]][:50]
+TASKS = {"X_public": (MORE,), "y_public": (FRAME["days"][:50],)}
 MODEL = DPSGDFClassifier(n_iter=6, delta=1e-5, random_state=0)
 TABLE = tabular_pipeline(clone(MODEL), SCHEMA)
 
@@ -118,9 +122,15 @@ def test_a_table_in_files_gives_what_it_gives_in_memory(files, name):
         (DPSGDClassifier(epsilon=np.inf, delta=1e-5), "flag", {}),
         (DPLinearRegression(random_state=0), "days", {}),
         (DPLinearRegression(random_state=0), ["days", "other"], {}),
+        (
+            GEPRegressor(n_iter=6, target_bounds=(-5, 9), random_state=0),
+            "days",
+            {"X_public": (MORE,)},
+        ),
+        (PublicSubspaceLinearRegression(random_state=0), "days", TASKS),
         (DPPCA(2, random_state=0), None, {}),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_columns_of_numbers_give_what_they_give_in_memory(numbers, model, target, others):
     """All columns but those of the target are features."""
@@ -289,8 +299,20 @@ def test_what_is_no_column_of_labels_is_refused(files, y, match):
 
 def test_what_needs_rows_in_memory_is_refused(files, numbers):
     table, who = clone(TABLE).fit(files, "label"), np.arange(N) // 2
-    refused(clone(TABLE), files, "label", groups=who, match="not taken for datasets of PyArrow")
-    refused(clone(MODEL), numbers, "flag", groups=who, match="not taken for datasets of PyArrow")
+    refused(
+        clone(TABLE),
+        files,
+        "label",
+        groups=who,
+        match="and for datasets of PyArrow, pass rows in memory",
+    )
+    refused(
+        clone(MODEL),
+        numbers,
+        "flag",
+        groups=who,
+        match="and for datasets of PyArrow, pass rows in memory",
+    )
     into_memory = r"is a dataset of PyArrow, which is not taken here: pass X\.to_table"
     for fitted, rows in ((table, files), (clone(MODEL).fit(numbers, "flag"), numbers)):
         for ask in (fitted.predict, fitted.predict_proba):
@@ -302,6 +324,8 @@ def test_what_needs_rows_in_memory_is_refused(files, numbers):
         make_pipeline(BoundedScaler(bounds=(0, 100)), clone(MODEL)).fit(numbers, "flag")
     with pytest.raises(ValueError, match=into_memory):
         PersonalizedLinearRegression().fit(numbers, "days", groups=who)
+    with pytest.raises(ValueError, match=into_memory):
+        PrivateSearch(clone(TABLE), {"epsilon": [1.0]}, epsilon=2.0).fit(files, "label")
     with pytest.raises(ValueError, match="Open the ledger around the fit"):
         PrivacyLedger(10.0, 1e-5).fit(clone(MODEL), numbers, "flag")
     exact = tabular_pipeline(clone(MODEL), ESTIMATED, epsilon=np.inf)
