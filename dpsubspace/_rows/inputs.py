@@ -427,7 +427,7 @@ def check_classes(
     """
     if isinstance(y, RemoteRows):
         # Which labels occur is public where `classes` does not name them.
-        found = for_each_part(np.unique, y)
+        found = [*for_each_part(np.unique, y)]
         labels, _ = check_classes(_twice(np.concatenate(found)), classes)
         return labels, where_rows_are(np.searchsorted, labels, y)
     if classes is None:

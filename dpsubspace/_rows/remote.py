@@ -158,7 +158,7 @@ def _stacked(*columns: np.ndarray) -> np.ndarray:
 
 def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
-    found = iter(_found_by_part(function, *args))
+    found = iter(for_each_part(function, *args))
     total = next(found)
     for other in found:
         if hasattr(total, "merge"):
@@ -168,13 +168,11 @@ def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     return total
 
 
-def for_each_part(function: Callable[..., Any], *args: Any) -> list[Any]:
-    """``function(*args)`` of each part; of the one that there is, where rows lie here."""
-    return [*_found_by_part(function, *args)]
+def for_each_part(function: Callable[..., Any], *args: Any) -> Iterable[Any]:
+    """``function(*args)`` of each part; of the one that there is, where rows lie here.
 
-
-def _found_by_part(function: Callable[..., Any], *args: Any) -> Iterable[Any]:
-    """The same one after another: of rows that are read again, only a few are there at a time."""
+    Of rows that are read again, it is made as it is asked for, and all of it must be.
+    """
     needs = [need for arg in args for need in _remotes(arg)]
     return needs[0].parts.call(function, *args) if needs else [function(*args)]
 
