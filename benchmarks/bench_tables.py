@@ -6,11 +6,15 @@ dask      a table of numbers, categories and gaps is written as Parquet and fitt
           the same workers at once, *ratio* of the two; a part of a worker, encoded and as codes and
           numbers, and peaks of memory
 memory    the same in memory, in a process of its own: seconds, peak, and what is held
+streaming the files read again in each step, in a process of its own: *pass_s* and *cpu_s* the
+          medians of the steps, of wall and processor time, *read_s* to read the same columns by
+          PyArrow alone, peak of memory. Whole fits of `--rows`, and 2 steps of `--streamed` rows
 forming   processor time a row, in nanoseconds: to encode it, and to multiply the encoded row
           with weights and residuals. A step that formed rows anew would pay for both
 
-usage: python benchmarks/bench_tables.py [dask memory forming] [--rows 2000000] [--columns 20]
-           [--scratch FOLDER] [--out benchmarks/results/tables_time.json]
+usage: python benchmarks/bench_tables.py [dask memory streaming forming] [--rows 2000000]
+           [--streamed 10000000] [--columns 20] [--scratch FOLDER]
+           [--out benchmarks/results/tables_time.json]
 
 Encoded rows take about 1.7 kB each where there are 20 columns.
 """
@@ -27,11 +31,13 @@ from bench_dask import Watched, cluster, peak
 from dpsubspace import (
     Categories,
     DPLinearRegression,
+    DPSGDClassifier,
     DPSGDFClassifier,
     Range,
     Schema,
     tabular_pipeline,
 )
+from dpsubspace._rows import dataset_parts
 from dpsubspace._tables.encoding import encoding_for
 from dpsubspace._tables.schema import read_table
 
@@ -40,6 +46,7 @@ MODELS = {
     "DPSGDFClassifier": (DPSGDFClassifier, "label", None),
     "DPLinearRegression": (DPLinearRegression, "target", Range(-20, 20)),
 }
+FEW = {"DPSGDClassifier": (DPSGDClassifier, "label", None)}
 CHUNK = 1 << 12  # rows that are encoded and multiplied at once
 
 
@@ -178,6 +185,56 @@ def memory(args):
             yield alone.apply(here, (name, args.rows, args.columns))
 
 
+def streamed(name, folder, columns, options):
+    """One fit of a dataset, in a process that does nothing else."""
+    import pyarrow.dataset as ds
+
+    warnings.simplefilter("ignore")
+    kind, y, target = (MODELS | FEW)[name]
+    rows, schema, passes = ds.dataset(folder), schema_of(columns), []
+    start = time.perf_counter()
+    n = sum(batch.num_rows for batch in rows.to_batches(columns=[*schema, y]))
+    read, before = time.perf_counter() - start, peak()
+    run = dataset_parts._DatasetParts.run
+
+    def watched(*call):
+        wall, processor = time.perf_counter(), time.process_time()
+        yield from run(*call)
+        passes.append((time.perf_counter() - wall, time.process_time() - processor))
+
+    dataset_parts._DatasetParts.run = watched
+    made = tabular_pipeline(kind(**options), schema, target=target)
+    start = time.perf_counter()
+    made.fit(rows, y)
+    seconds = time.perf_counter() - start
+    wall, processor = np.median(passes[-made[-1].n_iter_ :], axis=0)
+    return {
+        "model": name,
+        "rows": n,
+        "columns": columns,
+        "features": len(made[0].get_feature_names_out()),
+        "files_mb": round(sum(file.stat().st_size for file in folder.iterdir()) / 2**20),
+        "read_s": round(read, 1),
+        "fit_s": round(seconds, 1),
+        "steps": made[-1].n_iter_,
+        "passes": 1 + len(passes),
+        "pass_s": round(float(wall), 2),
+        "cpu_s": round(float(processor), 2),
+        "before_mb": round(before),
+        "peak_mb": round(peak()),
+    }
+
+
+def streaming(args):
+    few = ("DPSGDClassifier", args.streamed, {"n_iter": 2})  # with few passes before the steps
+    for name, n, options in (*((name, args.rows, {}) for name in MODELS), few):
+        folder = args.scratch / f"streamed{n}"
+        if not folder.exists():
+            write(folder, n, args.columns)
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            yield alone.apply(streamed, (name, folder, args.columns, options))
+
+
 def forming(args, n=4 * CHUNK):
     frame, schema = table(0, n, args.columns), schema_of(args.columns)
     read = read_table(frame[[*schema]], schema)
@@ -202,6 +259,6 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(
         __doc__,
-        {"dask": dask, "memory": memory, "forming": forming},
-        {"rows": 2_000_000, "columns": 20, "scratch": "."},
+        {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming},
+        {"rows": 2_000_000, "streamed": 10_000_000, "columns": 20, "scratch": "."},
     )

@@ -219,7 +219,7 @@ def on_device(x: Any, where: Any) -> Any:
     if x is None or where is None:
         return x
     if hasattr(x, "template"):
-        raise ValueError("Dask collections are used on the CPUs of the workers: set device='cpu'.")
+        raise ValueError("rows of Dask and of PyArrow datasets are used on CPUs: set device='cpu'.")
     if sparse.issparse(x):
         raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
     import torch

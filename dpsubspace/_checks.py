@@ -166,8 +166,25 @@ def is_collection(value: Any) -> bool:
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
 
 
+def is_dataset(value: Any) -> bool:
+    """Whether `value` is a dataset of PyArrow."""
+    arrow = sys.modules.get("pyarrow.dataset")
+    return arrow is not None and isinstance(value, arrow.Dataset)
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether `value` stands for rows that are not in memory here."""
+    return is_collection(value) or is_dataset(value)
+
+
 def refuse_collection(name: str, value: Any) -> None:
-    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset."""
+    if is_dataset(value):
+        raise ValueError(
+            f"`{name}` is a dataset of PyArrow, which is not taken here: pass"
+            f" {name}.to_table().to_pandas() if it fits into memory, or one batch of"
+            f" {name}.to_batches() after another."
+        )
     if is_collection(value):
         raise ValueError(
             f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"

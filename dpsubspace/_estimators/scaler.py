@@ -234,7 +234,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Private rows. With public bounds, only their width and names are used.
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Rows of Dask arrays and data frames stay on the workers of a cluster. Those of a dataset
+            of PyArrow are read from its files in each pass.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,), optional

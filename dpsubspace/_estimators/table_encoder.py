@@ -17,7 +17,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._checks import check_bool, check_choice, is_collection
+from dpsubspace._checks import check_bool, check_choice, is_collection, is_elsewhere
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
@@ -112,7 +112,7 @@ def read_rows(
 
     `targets` checks a block of a collection `y`. Those in memory are given back as they are.
     """
-    if is_collection(X):
+    if is_elsewhere(X):
         return table_in_parts(X, schema, y, targets)
     return read_table(X, schema), y
 

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import check_device
-from dpsubspace._checks import is_collection, shown
+from dpsubspace._checks import is_collection, is_elsewhere, shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import (
     Checked,
@@ -368,9 +368,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars, Arrow or Dask.
+            Private rows, of pandas, Polars, Arrow or Dask. Those of a dataset of PyArrow are read
+            from its files in each step.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Private labels or targets; of rows of Dask, a column or columns of the same data frame.
+            Private labels or targets; of rows of Dask, a column or columns of the same data frame,
+            and of a dataset of PyArrow, the name of a column or a list of names.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -400,7 +402,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
-        check = check_of_blocks(model, y) if is_collection(X) else None
+        check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, parts.table.schema, y, check)
         remember(self, X)
         public = _read_public(X_public, parts.table)

@@ -103,10 +103,11 @@ class _ChunksElsewhere(Chunks):
     ) -> Any:
         parts = self._records.data.parts
         own = None if batch is None else parts.split(batch)
-        first, *others = parts.call(_total_of_part, self._records, function, new, own=own)
-        for other in others:
-            first.merge(other)
-        return first
+        found = iter(parts.call(_total_of_part, self._records, function, new, own=own))
+        total = next(found)
+        for other in found:
+            total.merge(other)
+        return total
 
 
 def _total_of_part(
@@ -138,7 +139,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
         yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
     _keep_memory()
-    threads = _THREADS.get() or _blas_threads()
+    threads = _THREADS.get() or blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
 
         def visit(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
@@ -191,7 +192,7 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _blas_threads() -> int:
+def blas_threads() -> int:
     return max((library["num_threads"] for library in _blas().info()), default=1)
 
 

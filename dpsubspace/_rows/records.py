@@ -377,7 +377,8 @@ def _in_parts(parts: RowParts) -> Records:
     if n is None:
         raise ValueError(
             "`groups` is taken for Dask collections by DPSGDClassifier, DPSGDFClassifier and"
-            " DPSGDRegressor: for others, pass arrays, or keep one row of each person."
+            " DPSGDRegressor outside of tabular_pipeline: for others, and for datasets of PyArrow,"
+            " pass rows in memory, or keep one row of each person."
         )
     index, held = parts.leaf(PERSONS, np.empty(0, np.int64)), parts.leaf(HELD, np.zeros(1, int))
     weights = where_rows_are(parts_of_persons, index, held, exact_steps(n))

@@ -26,7 +26,7 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
-from dpsubspace._checks import finite, is_collection
+from dpsubspace._checks import finite, is_elsewhere
 from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.dask_parts import has_lengths
@@ -538,11 +538,11 @@ class PrivacyLedger:
         """
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        if any(is_collection(given) and not has_lengths(given) for given in (X, y)):
+        if any(is_elsewhere(given) and not has_lengths(given) for given in (X, y)):
             raise ValueError(
-                "ledger.fit needs to know how many rows there are, and of Dask data frames that"
-                " would have to be computed first. Open the ledger around the fit, `with ledger:"
-                " model.fit(X, y)`: the fit is charged all the same."
+                "ledger.fit needs to know how many rows there are, and of Dask data frames and"
+                " datasets that would have to be computed first. Open the ledger around the fit,"
+                " `with ledger: model.fit(X, y)`: the fit is charged all the same."
             )
         self._book.check_process()
         self._check_other()

@@ -101,6 +101,15 @@ def check_dask(page, printed, folder):
     assert page["median"] == pytest.approx(8.7, abs=0.3)
 
 
+def check_datasets(page, printed, folder):
+    rows = pd.concat([pd.read_parquet(file) for file in sorted((folder / "stays").iterdir())])
+    assert len(rows) == 27_000 and len(np.concatenate(page["risks"])) == 27_000
+    assert page["model"].score(rows, rows["readmitted"]) == pytest.approx(0.85, abs=0.03)
+    assert page["length"].score(rows, rows["days"]) == pytest.approx(0.60, abs=0.03)
+    assert 0.5 < page["regression"].score(rows[["age", "creatinine"]], rows["days"]) < 0.65
+    assert page["ledger"].epsilon() < 1.3
+
+
 def check_dask_failures(page, printed, folder):
     assert len(page["folds"]) == 3
 
@@ -193,6 +202,7 @@ FIGURES = {
     "docs/comparing_public_data.md": check_comparing,
     "docs/dask.md": check_dask,
     "docs/dask_failures.md": check_dask_failures,
+    "docs/datasets.md": check_datasets,
     "docs/guarantees.md": check_guarantees,
     "docs/index.md": check_landing,
     "docs/ledgers.md": check_ledgers,
