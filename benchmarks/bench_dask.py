@@ -8,8 +8,8 @@ fits      rows are written as Parquet and fitted by a cluster of two workers of 
 overhead  calls with next to no rows, by the number of workers: what a step costs beside its work
 growth    a step by rows and workers
 persons   a tenth of the rows, about five of each person, with `groups` and without: *read_s* as
-          above, of which *together_s* bring the rows of each person together, and what workers sent
-          each other for that
+          above, of which *together_s* bring the rows of each person together (*together_cpu_s* of
+          processor time), what workers sent each other, and processor time of a step on a worker
 wide      100 workers, all in this process: what a scheduler and a client do for that many
 paper     100 workers and 10^10 rows, from the measured time of a row and the measured overhead;
           drawing a Poisson batch of 10^10 records, and memory for it, from a draw of 10^9
@@ -238,13 +238,14 @@ def growth(args):
 
 
 def timed(name, folder):
-    """On a worker: write down when tasks of this name begin and end, and what they take in."""
+    """On a worker: write down when tasks of this name begin and end, and their processor time."""
     task = getattr(dask_parts, name)
 
     def watched(*given):
-        start = time.time()
+        start, before = time.time(), time.thread_time()
         found = task(*given)
-        (folder / f"{name}-{uuid4().hex}").write_text(f"{start} {time.time()}")
+        passed = [start, time.time(), time.thread_time() - before]
+        (folder / f"{name}-{uuid4().hex}").write_text(" ".join(map(repr, passed)))
         return found
 
     setattr(dask_parts, name, watched)
@@ -257,24 +258,39 @@ def received(dask_worker):
 
 def persons(args):
     n = args.rows // 10
-    folder, times = write(args.scratch / "persons", n, args.features), args.scratch / "times"
-    times.mkdir()
+    folder = write(args.scratch / "persons", n, args.features)
     for grouped in (False, True):
+        times = args.scratch / f"times{grouped}"
+        times.mkdir()
         with cluster(2, memory_limit=0) as client:
             X, y = collections(folder, "label", args.features)
             who = None
             if grouped:
                 who = collections(folder, "patient", args.features)[1] % (n // 5)
-                for name in ("_dealt", "_share", "_gathered"):
-                    client.run(timed, name, times)
+            exchange = ("_dealt", "_share", "_gathered")
+            for name in (*exchange, "_run"):
+                client.run(timed, name, times)
             row = fitted(client, DPSGDFClassifier(n_iter=20), X, y, who)
-            moments = [[*map(float, file.read_text().split())] for file in times.iterdir()]
+            tasks = {
+                kind: np.array(
+                    [
+                        [*map(float, file.read_text().split())]
+                        for file in times.iterdir()
+                        if file.name.startswith(kind)
+                    ]
+                )
+                for kind in (exchange, "_run")
+            }
+            together, steps = tasks[exchange], tasks["_run"]
+            steps = steps[np.argsort(steps[:, 0])][-2 * row["steps"] :]
             came = client.run(received)
             yield {
                 "rows": n,
                 "columns": args.features,
                 "persons": grouped,
-                "together_s": round(np.ptp(moments), 1) if grouped else 0.0,
+                "together_s": round(np.ptp(together[:, :2]), 1) if grouped else 0.0,
+                "together_cpu_s": round(together[:, 2].sum(), 1) if grouped else 0.0,
+                "step_cpu_ms": round(1e3 * float(np.median(steps[:, 2])), 1),
                 "between_workers_mb": round(sum(came.values()) / 2**20),
                 **row,
                 "worker_mb": [round(mb) for mb in client.run(peak, None).values()],
