@@ -52,6 +52,7 @@ from dpsubspace._rows.inputs import check_of_blocks, remember
 from dpsubspace._rows.records import check_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.encoding import LEARNED, Encoding
+from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
 from dpsubspace._tables.schema import Table, read_table
 
@@ -419,10 +420,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
         limits = self._encoded(parts, purchase, ranges, table, targets, call)
         plan = parts.fit(encoder.encoding_, ranges, limits)
-        if isinstance(table, Table):
-            rows = encoder.transform(table)  # with names, where predict will have them
-        else:
-            rows = where_rows_are(encoder.encoding_, table)
+        rows = _encoded_rows(encoder, model, table, records.n)
+        del table  # rows have what they need of it
         given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
         given |= {"groups": groups, "noise": of_model, "call": call}
         run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
@@ -745,6 +744,17 @@ def _checked(
         copied: Any = clone(model)
         rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
         return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))
+
+
+def _encoded_rows(encoder: TableEncoder, model: Any, table: Table, n_records: int) -> Any:
+    """Encoded rows of a table for the model: there, or formed in every step where they are many."""
+    encoding, here = encoder.encoding_, isinstance(table, Table)
+    if check_device(getattr(model, "device", "cpu")) is None and is_formed(encoding, n_records):
+        # Rows that are formed have no names, which those of a data frame have in `predict` as well.
+        nothing = Table(table.numbers[:0], table.codes[:0])
+        if not here or isinstance(encoder.transform(nothing), np.ndarray):
+            return where_rows_are(formed_rows, table, encoding)
+    return encoder.transform(table) if here else where_rows_are(encoding, table)
 
 
 def _blank(table: Table, n_features: int) -> np.ndarray:

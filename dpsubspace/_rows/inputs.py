@@ -22,6 +22,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
 from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import columns_of, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 from dpsubspace._rows.together import NAMES, PRESENT, name_array
@@ -101,7 +102,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = Tru
         _check_names(estimator, X, reset=reset)
         return load(X, None, _BlockOfRows())[ROWS]
     form = "csr" if accept_sparse else False
-    return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
+    return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(
@@ -111,8 +112,8 @@ def check_rows_and_labels(
     if is_collection(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
     form = "csr" if accept_sparse else False
-    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
-    return _plain(X), y
+    found, y = _validated(estimator, _there(X), _of_numpy(y), reset=True, accept_sparse=form)
+    return _plain(X, found), y
 
 
 def _of_numpy(y: Any) -> Any:
@@ -137,8 +138,8 @@ def check_rows_and_targets(
         return _collections(estimator, X, y, _values, groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
-    X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
-    return _plain(X), _finite(y)
+    found, y = _validated(estimator, _there(X), _numbers(y), reset=True, **options)
+    return _plain(X, found), _finite(y)
 
 
 def _finite(y: Any) -> np.ndarray:
@@ -185,7 +186,7 @@ def _collections(
     _check_taken(estimator)
     _check_given(estimator, y)
     if isinstance(X, RemoteRows):
-        _validated_part(estimator, X.template, reset=True)
+        _validated_part(estimator, _there(X.template), reset=True)
         return X, y
     _check_names(estimator, X, reset=True)
     persons = columns_of(groups) if getattr(estimator, "_takes_persons", False) else ()
@@ -248,7 +249,7 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
-        rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
+        rows = _plain(X, _validated_part(BaseEstimator(), X, reset=True))
         found = {ROWS: rows}
         if self.targets is not None:
             found[TARGETS] = self.targets(y)
@@ -309,12 +310,20 @@ def _validated(
     raise ValueError(without_values(X, message, way_out))
 
 
-def _plain(X: Any) -> Any:
+def _there(X: Any) -> Any:
+    """Rows to validate: zeros in place of rows that are formed where they are used."""
+    return X.blank if isinstance(X, FormedRows) else X
+
+
+def _plain(given: Any, X: Any) -> Any:
     """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
 
+    It is what validation made of the rows that were `given`, which stay where they are formed.
     Norms are taken entry by entry: two entries in one place would be bounded one by one
     and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
     """
+    if isinstance(given, FormedRows):
+        return given
     if not sparse.issparse(X):
         return np.asarray(X)
     X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
