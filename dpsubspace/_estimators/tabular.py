@@ -397,33 +397,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             If noise hides a range that is to be estimated privately; the model was not paid for
             then.
         """
-        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
-        given = _given_to(model, X_public, y_public)
-        parts.check_target(model, labelled=y_public is not None)
-        noise, of_model = self._noises()
-        check = check_of_blocks(model, y) if is_collection(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check)
-        remember(self, X)
-        public = _read_public(X_public, parts.table)
-        tell_of_dropped(X, parts.table.schema)
-        records = check_groups(groups, table.numbers)
-        # What may be refused is refused before anything is paid for.
-        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
-        targets = checked.data.targets if parts.estimates_target else None
-        purchase = parts.purchase(None if targets is None else targets.shape[1])
-        purchase.check_found(parts.target, table.numbers)
-        ranges = purchase.budget(parts.target, records.n)
-        purchase.check_legible(ranges, records)
-        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
-        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
-        assumed = ("schema of the table", *checked.public)
-        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
-        limits = self._encoded(parts, purchase, ranges, table, targets, call)
-        plan = parts.fit(encoder.encoding_, ranges, limits)
-        rows = _encoded_rows(encoder, model, table, records.n)
-        del table  # rows have what they need of it
-        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-        given |= {"groups": groups, "noise": of_model, "call": call}
+        _, model = self._checked_steps()
+        plan, limits, rows, y, given = self._prepared(X, y, groups, X_public, y_public)
         run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
         self.target_range_: tuple[np.ndarray, ...] | None = None
         if is_regressor(self):
@@ -547,6 +522,42 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return of_encoder, as_noise(model.random_state if own else self.random_state)
 
     # The fit --------------------------------------------------------------------------------
+
+    def _prepared(
+        self, X: Any, y: Any, groups: Any, X_public: Any, y_public: Any
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Read the table, pay for all of the fit, and take the ranges.
+
+        Gives the plan of the model, limits of the targets, encoded rows, targets, and what else the
+        model's own fit takes. The table, of which rows have what they need, is not kept.
+        """
+        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
+        given = _given_to(model, X_public, y_public)
+        parts.check_target(model, labelled=y_public is not None)
+        noise, of_model = self._noises()
+        check = check_of_blocks(model, y) if is_collection(X) else None
+        table, y = read_rows(X, parts.table.schema, y, check)
+        remember(self, X)
+        public = _read_public(X_public, parts.table)
+        tell_of_dropped(X, parts.table.schema)
+        records = check_groups(groups, table.numbers)
+        # What may be refused is refused before anything is paid for.
+        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
+        targets = checked.data.targets if parts.estimates_target else None
+        purchase = parts.purchase(None if targets is None else targets.shape[1])
+        purchase.check_found(parts.target, table.numbers)
+        ranges = purchase.budget(parts.target, records.n)
+        purchase.check_legible(ranges, records)
+        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
+        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
+        assumed = ("schema of the table", *checked.public)
+        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
+        limits = self._encoded(parts, purchase, ranges, table, targets, call)
+        plan = parts.fit(encoder.encoding_, ranges, limits)
+        rows = _encoded_rows(encoder, model, table, records.n)
+        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+        given |= {"groups": groups, "noise": of_model, "call": call}
+        return plan, limits, rows, y, given
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
         steps = [step for _, step in self.steps]
