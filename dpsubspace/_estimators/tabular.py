@@ -760,12 +760,15 @@ def _checked(
 def _encoded_rows(encoder: TableEncoder, model: Any, table: Table, n_records: int) -> Any:
     """Encoded rows of a table for the model: there, or formed in every step where they are many."""
     encoding, here = encoder.encoding_, isinstance(table, Table)
-    if check_device(getattr(model, "device", "cpu")) is None and is_formed(encoding, n_records):
-        # Rows that are formed have no names, which those of a data frame have in `predict` as well.
-        nothing = Table(table.numbers[:0], table.codes[:0])
-        if not here or isinstance(encoder.transform(nothing), np.ndarray):
-            return where_rows_are(formed_rows, table, encoding)
+    on_cpu = check_device(getattr(model, "device", "cpu")) is None
+    if on_cpu and is_formed(encoding, n_records) and (not here or _nameless(encoder, table)):
+        return where_rows_are(formed_rows, table, encoding)
     return encoder.transform(table) if here else where_rows_are(encoding, table)
+
+
+def _nameless(encoder: TableEncoder, table: Table) -> bool:
+    """Whether encoded rows are arrays: a model of data frames has names, in `predict` as well."""
+    return isinstance(encoder.transform(Table(table.numbers[:0], table.codes[:0])), np.ndarray)
 
 
 def _blank(table: Table, n_features: int) -> np.ndarray:
