@@ -12,7 +12,7 @@ streaming the files read again in each step, in a process of its own: *pass_s* a
 forming   processor time a row, in nanoseconds: to encode it, and to multiply the encoded row
           with weights and residuals. A step that formed rows anew would pay for both
 
-usage: python benchmarks/bench_tables.py [dask memory streaming forming] [--rows 2000000]
+usage: python benchmarks/bench_tables.py [dask memory streaming forming fits] [--rows 2000000]
            [--streamed 10000000] [--columns 20] [--scratch FOLDER]
            [--out benchmarks/results/tables_time.json]
 
@@ -23,9 +23,10 @@ import multiprocessing
 import statistics
 import time
 import warnings
+from unittest import mock
 
 import numpy as np
-from _run import run
+from _run import in_turns, run
 from bench_dask import Watched, cluster, peak
 
 from dpsubspace import (
@@ -37,8 +38,16 @@ from dpsubspace import (
     Schema,
     tabular_pipeline,
 )
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows import dataset_parts
+from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.records import RowMap
+from dpsubspace._tables import forming as tables_in_steps
 from dpsubspace._tables.encoding import encoding_for
+from dpsubspace._tables.forming import formed_rows
 from dpsubspace._tables.schema import read_table
 
 WARDS = [f"ward {i}" for i in range(8)]
@@ -235,30 +244,71 @@ def streaming(args):
             yield alone.apply(streamed, (name, folder, args.columns, options))
 
 
-def forming(args, n=4 * CHUNK):
-    frame, schema = table(0, n, args.columns), schema_of(args.columns)
-    read = read_table(frame[[*schema]], schema)
+def a_step(rows, y):
+    """A function that makes the clipped sum of one step of a classifier over encoded rows."""
+    source = LinearSource(LogLoss(), Features(rows, RowMap(norm="l2", bias=0.2)), y, n_outputs=1)
+    W = np.linspace(-0.1, 0.1, source.width, dtype=np.float32)[:, None]
+
+    def step():
+        with over_chunks(source) as each:
+            each.total(lambda some: clipped_sum(source.at(W, some), 0.5).value)
+
+    return step
+
+
+def forming(args):
+    """Steps of rows that are kept and of rows that are formed, by time of the processor."""
+    frame, schema = table(0, args.rows, args.columns), schema_of(args.columns)
+    read, y = read_table(frame[[*schema]], schema, kept=True), frame["label"].to_numpy()
     for pairs in (False, True):
         encoding = encoding_for(schema, 1e6, interactions=pairs)
-        times = {"form_ns": [], "products_ns": []}
-        for _ in range(5):
-            start = time.process_time()
-            X = encoding(read)
-            times["form_ns"].append(time.process_time() - start)
-            W, total = np.ones((X.shape[1], 1), X.dtype), np.zeros((X.shape[1], 1))
-            start = time.process_time()
-            for i in range(0, n, CHUNK):
-                total += X[i : i + CHUNK].T @ (X[i : i + CHUNK] @ W)
-            times["products_ns"].append(time.process_time() - start)
-        a_row = {what: round(1e9 * min(seconds) / n) for what, seconds in times.items()}
-        ratio = round(min(times["form_ns"]) / min(times["products_ns"]), 1)
-        yield {"pairs": pairs, "features": X.shape[1], **a_row, "ratio": ratio}
+        makes = {
+            "kept": lambda e=encoding: e(read),
+            "formed": lambda e=encoding: formed_rows(read, e),
+        }
+        made = {name: make() for name, make in makes.items()}
+        calls = [*makes.values(), *(a_step(rows, y) for rows in made.values())]
+        _, cpu = in_turns(calls, args.repeats)
+        encode, hold, kept, formed = np.median(cpu, axis=0) * 1e9 / args.rows
+        yield {
+            "pairs": pairs,
+            "features": encoding.n_features,
+            "encode_ns": round(encode),
+            "hold_ns": round(hold),
+            "kept_ns": round(kept),
+            "formed_ns": round(formed),
+            "ratio": round(float(np.median(cpu[:, 3] / cpu[:, 2])), 2),
+        }
+
+
+def fits(args):
+    """Whole fits in either form, one after the other, by time of the processor."""
+    frame, schema = table(0, args.rows, args.columns), schema_of(args.columns)
+    for name, (kind, y, target) in MODELS.items():
+        seconds, weights = {}, {}
+        for form, most in (("kept", 1 << 60), ("formed", 0)):
+            made = tabular_pipeline(kind(random_state=0), schema, target=target)
+            with mock.patch.object(tables_in_steps, "_MOST_KEPT", most):
+                start = time.process_time()
+                made.fit(frame[[*schema]], frame[y])
+                seconds[form] = time.process_time() - start
+            weights[form] = np.append(made[-1].coef_, made[-1].intercept_)
+        kept, formed = weights.values()
+        yield {
+            "model": name,
+            "rows": args.rows,
+            "features": len(kept) - 1,
+            "kept_s": round(seconds["kept"], 1),
+            "formed_s": round(seconds["formed"], 1),
+            "ratio": round(seconds["formed"] / seconds["kept"], 2),
+            "weights_differ": float(np.abs(kept - formed).max() / np.abs(kept).max()),
+        }
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(
         __doc__,
-        {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming},
-        {"rows": 2_000_000, "streamed": 10_000_000, "columns": 20, "scratch": "."},
+        {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming, "fits": fits},
+        {"rows": 2_000_000, "streamed": 10_000_000, "columns": 20, "scratch": ".", "repeats": 9},
     )

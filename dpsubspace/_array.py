@@ -120,6 +120,16 @@ def row_squares(R: Array) -> Array:
     return (R * R).sum(axis=1)
 
 
+def squares_of_rows(R: Array) -> Array:
+    """The same, whether rows or columns lie in one piece each."""
+    return row_squares(R) if _by_column(R) else namespace(R).vecdot(R, R)
+
+
+def _by_column(R: Array) -> bool:
+    """Whether columns of NumPy's lie in one piece each, and rows do not."""
+    return isinstance(R, np.ndarray) and R.strides[0] < R.strides[1]
+
+
 def vanished(R: Array) -> float:
     """Most that squares below the smallest number may lack of the squared norm of a row of `R`.
 
@@ -300,7 +310,7 @@ def row_norms(X: Array) -> Array:
     for rows in slices(X.shape[0], piece_rows(X)) or [slice(0, 0)]:
         block = xp.astype(X[rows, :], xp.float64, copy=False)
         with np.errstate(over="ignore"):
-            squares = xp.vecdot(block, block)
+            squares = squares_of_rows(block)
         norms = xp.sqrt(squares)
         if X.dtype == xp.float64:
             # What squares below 1e-308 lose is nothing beside a sum that is in range.
@@ -379,8 +389,12 @@ def row_product(X: Array, R: Array) -> Array:
         return total
     total = xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64, copy=False)
     if whole:  # methods and operators take half as long as functions of the namespace
-        blocks = R[:whole, :].reshape(-1, BLOCK, c).swapaxes(1, 2)
-        parts = blocks @ X[:whole, :].reshape(-1, BLOCK, d)
+        blocks = R[:whole, :].reshape(-1, BLOCK, c)
+        if _by_column(X):
+            columns = X[:whole, :].T.reshape(d, -1, BLOCK).swapaxes(0, 1)
+            parts = (columns @ blocks).swapaxes(1, 2)
+        else:
+            parts = blocks.swapaxes(1, 2) @ X[:whole, :].reshape(-1, BLOCK, d)
         total = parts.sum(axis=0, dtype=xp.float64) + total
     return total.T
 

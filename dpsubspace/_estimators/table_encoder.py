@@ -114,7 +114,7 @@ def read_rows(
     """
     if is_elsewhere(X):
         return table_in_parts(X, schema, y, targets)
-    return read_table(X, schema), y
+    return read_table(X, schema, kept=True), y
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:

@@ -346,9 +346,11 @@ class AffineRows(RecordRows):
             U[:, k + self._constant :] = self._beside[rows, :]
         return U
 
-    def _empty(self, rows: slice) -> Array:
-        xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self.width)
-        return xp.empty(shape, dtype=xp.float64, device=device(self.X))
+    def _empty(self, rows: Any) -> Array:
+        # Rows may have to be formed, so that they are not asked how many they are.
+        xp, some = namespace(self.X), isinstance(rows, slice)
+        n = len(range(*rows.indices(self.n_rows))) if some else len(rows)
+        return xp.empty((n, self.width), dtype=xp.float64, device=device(self.X))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
         """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""

@@ -23,6 +23,7 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, Total, slices
+from dpsubspace._rows.formed import on_cpu
 from dpsubspace._rows.remote import RemoteRows
 
 # Work (see :meth:`Chunked.bytes_read`) from which on two threads are faster than one.
@@ -134,8 +135,7 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     if isinstance(records.data, RemoteRows):
         yield _ChunksElsewhere(records, _not_here)
         return
-    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
-    if not on_cpu:
+    if not (on_cpu(records.data) or sparse.issparse(records.data)):
         yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
     _keep_memory()

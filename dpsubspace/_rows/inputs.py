@@ -24,6 +24,7 @@ from dpsubspace._checks import check_real, is_dataset, is_elsewhere, refuse_coll
 from dpsubspace._rows.blocks import ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import columns_of, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 from dpsubspace._rows.together import NAMES, PRESENT, name_array
@@ -106,7 +107,7 @@ def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = Tru
         _check_names(estimator, X, reset=reset)
         return load(X, None, _BlockOfRows())[ROWS]
     form = "csr" if accept_sparse else False
-    return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
+    return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(
@@ -116,8 +117,8 @@ def check_rows_and_labels(
     if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
     form = "csr" if accept_sparse else False
-    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
-    return _plain(X), y
+    found, y = _validated(estimator, _there(X), _of_numpy(y), reset=True, accept_sparse=form)
+    return _plain(X, found), y
 
 
 def _of_numpy(y: Any) -> Any:
@@ -142,8 +143,8 @@ def check_rows_and_targets(
         return _collections(estimator, X, y, _values, groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
-    X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
-    return _plain(X), _finite(y)
+    found, y = _validated(estimator, _there(X), _numbers(y), reset=True, **options)
+    return _plain(X, found), _finite(y)
 
 
 def _finite(y: Any) -> np.ndarray:
@@ -190,7 +191,7 @@ def _collections(
     _check_taken(estimator, X)
     _check_given(estimator, y)
     if isinstance(X, RemoteRows):
-        _validated_part(estimator, X.template, reset=True)
+        _validated_part(estimator, _there(X.template), reset=True)
         return X, y
     X = _named_columns(X, y)
     _check_names(estimator, X, reset=True)
@@ -261,7 +262,7 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
-        rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
+        rows = _plain(X, _validated_part(BaseEstimator(), X, reset=True))
         found = {ROWS: rows}
         if self.targets is not None:
             found[TARGETS] = self.targets(y)
@@ -327,12 +328,20 @@ def _validated(
     raise ValueError(without_values(X, message, way_out))
 
 
-def _plain(X: Any) -> Any:
+def _there(X: Any) -> Any:
+    """Rows to validate: zeros in place of rows that are formed where they are used."""
+    return X.blank if isinstance(X, FormedRows) else X
+
+
+def _plain(given: Any, X: Any) -> Any:
     """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
 
+    It is what validation made of the rows that were `given`, which stay where they are formed.
     Norms are taken entry by entry: two entries in one place would be bounded one by one
     and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
     """
+    if isinstance(given, FormedRows):
+        return given
     if not sparse.issparse(X):
         return np.asarray(X)
     X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)

@@ -228,6 +228,12 @@ class Categories(Kind):
 KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
 
 
+def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
+    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
+    most = max((len(kind.values) for kind in kinds if kind._categorical), default=2)
+    return np.min_scalar_type(-max(most, 2))
+
+
 # Values -------------------------------------------------------------------------------------
 
 

@@ -80,12 +80,6 @@ class _BlockOfTable:
 
     def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
         """Arrays of a partition; ValueError where it cannot be used."""
-        table = read_table(X, self.schema, name=self.name, empty=True)
-        found = {ROWS: table.numbers, CODES: table.codes.astype(_type_of_codes(self.schema))}
+        table = read_table(X, self.schema, name=self.name, empty=True, kept=True)
+        found = {ROWS: table.numbers, CODES: table.codes}
         return found if self.targets is None else found | {TARGETS: self.targets(y)}
-
-
-def _type_of_codes(schema: Schema) -> np.dtype:
-    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
-    kinds: dict[str, Any] = dict(schema)
-    return np.min_scalar_type(-max((len(kinds[a].values) for a in schema.categories), default=2))
