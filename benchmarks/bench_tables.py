@@ -6,8 +6,10 @@ dask      a table of numbers, categories and gaps is written as Parquet and fitt
           the same workers at once, *ratio* of the two; a part of a worker, encoded and as codes and
           numbers, and peaks of memory
 memory    the same in memory, in a process of its own: seconds, peak, and what is held
-forming   processor time a row, in nanoseconds: to encode it, and to multiply the encoded row
-          with weights and residuals. A step that formed rows anew would pay for both
+forming   processor time a row, in nanoseconds, to encode it and keep it, to keep what it is formed
+          of, and of one step in either form; in turn, in one process
+fits      processor seconds of whole fits in either form, one after the other, and how far apart
+          their weights are over the largest of them
 
 usage: python benchmarks/bench_tables.py [dask memory forming fits] [--rows 2000000] [--columns 20]
            [--scratch FOLDER] [--out benchmarks/results/tables_time.json]
@@ -38,6 +40,7 @@ from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import RowMap
 from dpsubspace._tables import forming as tables_in_steps
 from dpsubspace._tables.encoding import encoding_for
@@ -88,22 +91,25 @@ def write(folder, n, columns, step=250_000):
 
 
 def encoded(part):
-    """The encoded rows of a part: the largest array that was made of it."""
-    arrays = [made for made in part._made.values() if isinstance(made, np.ndarray)]
-    return max(arrays, key=lambda made: made.nbytes)
+    """The encoded rows of a part: formed where they are used, or the largest array."""
+    made = part._made.values()
+    formed = [rows for rows in made if isinstance(rows, FormedRows)]
+    arrays = [rows for rows in made if isinstance(rows, np.ndarray)]
+    return formed[0] if formed else max(arrays, key=lambda rows: rows.nbytes)
 
 
 def products(part, passes=3):
-    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks."""
+    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks that are there."""
     X, times = encoded(part), []
     W = np.ones((X.shape[1], 1), X.dtype)
     for _ in range(passes):
-        start = time.perf_counter()
-        total = np.zeros((X.shape[1], 1))
+        total, seconds = np.zeros((X.shape[1], 1)), 0.0
         for i in range(0, len(X), CHUNK):
-            chunk = X[i : i + CHUNK]
+            chunk = np.ascontiguousarray(X[i : i + CHUNK, :])
+            start = time.perf_counter()
             total += chunk.T @ (chunk @ W)
-        times.append(time.perf_counter() - start)
+            seconds += time.perf_counter() - start
+        times.append(seconds)
     return statistics.median(times), X.nbytes, part.__sizeof__()
 
 
