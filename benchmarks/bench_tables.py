@@ -9,8 +9,10 @@ memory    the same in memory, in a process of its own: seconds, peak, and what i
 streaming the files read again in each step, in a process of its own: *pass_s* and *cpu_s* the
           medians of the steps, of wall and processor time, *read_s* to read the same columns by
           PyArrow alone, peak of memory. Whole fits of `--rows`, and 2 steps of `--streamed` rows
-forming   processor time a row, in nanoseconds: to encode it, and to multiply the encoded row
-          with weights and residuals. A step that formed rows anew would pay for both
+forming   processor time a row, in nanoseconds, to encode it and keep it, to keep what it is formed
+          of, and of one step in either form; in turn, in one process
+fits      processor seconds of whole fits in either form, one after the other, and how far apart
+          their weights are over the largest of them
 
 usage: python benchmarks/bench_tables.py [dask memory streaming forming fits] [--rows 2000000]
            [--streamed 10000000] [--columns 20] [--scratch FOLDER]
@@ -44,6 +46,7 @@ from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._rows import dataset_parts
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import RowMap
 from dpsubspace._tables import forming as tables_in_steps
 from dpsubspace._tables.encoding import encoding_for
@@ -95,22 +98,25 @@ def write(folder, n, columns, step=250_000):
 
 
 def encoded(part):
-    """The encoded rows of a part: the largest array that was made of it."""
-    arrays = [made for made in part._made.values() if isinstance(made, np.ndarray)]
-    return max(arrays, key=lambda made: made.nbytes)
+    """The encoded rows of a part: formed where they are used, or the largest array."""
+    made = part._made.values()
+    formed = [rows for rows in made if isinstance(rows, FormedRows)]
+    arrays = [rows for rows in made if isinstance(rows, np.ndarray)]
+    return formed[0] if formed else max(arrays, key=lambda rows: rows.nbytes)
 
 
 def products(part, passes=3):
-    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks."""
+    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks that are there."""
     X, times = encoded(part), []
     W = np.ones((X.shape[1], 1), X.dtype)
     for _ in range(passes):
-        start = time.perf_counter()
-        total = np.zeros((X.shape[1], 1))
+        total, seconds = np.zeros((X.shape[1], 1)), 0.0
         for i in range(0, len(X), CHUNK):
-            chunk = X[i : i + CHUNK]
+            chunk = np.ascontiguousarray(X[i : i + CHUNK, :])
+            start = time.perf_counter()
             total += chunk.T @ (chunk @ W)
-        times.append(time.perf_counter() - start)
+            seconds += time.perf_counter() - start
+        times.append(seconds)
     return statistics.median(times), X.nbytes, part.__sizeof__()
 
 
