@@ -36,6 +36,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "site_address",
+    "site_benchmarks",
     "site_links",
     "site_proofs",
     "site_reference",
@@ -90,7 +91,7 @@ html_favicon = "_static/mark.svg"
 html_extra_path = ["example_report.html", "privacy_schema.json"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {page: [] for page in ("index", "getting_started", "benchmarks", "404")}
+html_sidebars = {page: [] for page in ("index", "getting_started", "404")}
 html_theme_options = {
     "logo": {
         "text": f"dpsubspace {version}",

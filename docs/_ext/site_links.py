@@ -10,7 +10,8 @@ import dpsubspace
 
 def point_into_the_site(app, docname, source):
     """Point links to files outside of docs/ to the pages that show them."""
-    text = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
+    text = source[0].replace("](../benchmarks/README.md", "](benchmarks/index.md")
+    text = text.replace("](../benchmarks/pages/", "](benchmarks/")
     text = text.replace("](../CHANGELOG.md", "](changelog.md")
     text = text.replace("](_ext/site_proofs.py)", "](proofs/index.rst)")
     text = re.sub(r"\]\(\.\./examples/([\w/]+)\.py\)", r"](auto_examples/\1.rst)", text)

@@ -254,8 +254,11 @@ def test_page_runs(name, tmp_path, monkeypatch, capsys):
 
 
 def test_pages_are_short():
-    long = {name: len(text.split()) for name, text in TEXTS.items() if len(text.split()) > 1800}
-    assert long == {}
+    texts = dict(TEXTS)
+    for path in ROOT.glob("benchmarks/**/*.md"):  # whose tables of figures do not count
+        texts[path.name] = re.sub(r"(?m)^\|.*$", "", path.read_text())
+    lengths = {name: len(text.split()) for name, text in texts.items()}
+    assert {name: n for name, n in lengths.items() if n > 1800} == {}
 
 
 def test_pages_are_in_one_table_of_contents():
