@@ -7,11 +7,14 @@ fits      rows are written as Parquet and fitted by a cluster of two workers of 
           of a worker's is its part of the rows
 overhead  calls with next to no rows, by the number of workers: what a step costs beside its work
 growth    a step by rows and workers
+persons   a tenth of the rows, about five of each person, with `groups` and without: *read_s* as
+          above, of which *together_s* bring the rows of each person together (*together_cpu_s* of
+          processor time), what workers sent each other, and processor time of a step on a worker
 wide      100 workers, all in this process: what a scheduler and a client do for that many
 paper     100 workers and 10^10 rows, from the measured time of a row and the measured overhead;
           drawing a Poisson batch of 10^10 records, and memory for it, from a draw of 10^9
 
-usage: python benchmarks/bench_dask.py [fits overhead growth wide paper] [--rows 20000000]
+usage: python benchmarks/bench_dask.py [fits overhead growth persons wide paper] [--rows 20000000]
            [--scratch FOLDER] [--out benchmarks/results/dask.json]
 
 20 million rows of 100 columns need 8 GB in the scratch folder and about 12 GB of memory.
@@ -22,6 +25,7 @@ import resource
 import statistics
 import time
 import warnings
+from uuid import uuid4
 
 import numpy as np
 from _run import run
@@ -29,7 +33,7 @@ from _run import run
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._release.noise import SecureNoise
 from dpsubspace._rows import dask_parts
-from dpsubspace._rows.dask_parts import ROWS
+from dpsubspace._rows.blocks import ROWS
 
 WEIGHTS = np.random.default_rng(0).normal(size=1000) / 10
 
@@ -53,6 +57,7 @@ def table(seed, n, d):
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(d)])
     frame["label"] = (score + rng.logistic(size=n) > 0).astype(np.int8)
     frame["target"] = (score + rng.normal(size=n)).astype(np.float32)
+    frame["patient"] = rng.integers(0, 2**31, n)
     return frame
 
 
@@ -137,7 +142,7 @@ def products(part, passes=3):
     return statistics.median(times), X.nbytes
 
 
-def fitted(client, model, X, y):
+def fitted(client, model, X, y, groups=None):
     """One fit, with its times: of reading, of calls, of products of the same rows."""
     floors = []
     original = type(model)._store if hasattr(type(model), "_store") else None
@@ -151,7 +156,7 @@ def fitted(client, model, X, y):
         type(model)._store = store
         try:
             before = time.perf_counter()
-            model.fit(X, y)
+            model.fit(X, y, groups=groups)
         finally:
             type(model)._store = original
     times, sent = zip(*watched.calls, strict=True)
@@ -232,6 +237,67 @@ def growth(args):
                 yield {"rows": n, "workers": n_workers, **row}
 
 
+def timed(name, folder):
+    """On a worker: write down when tasks of this name begin and end, and their processor time."""
+    task = getattr(dask_parts, name)
+
+    def watched(*given):
+        start, before = time.time(), time.thread_time()
+        found = task(*given)
+        passed = [start, time.time(), time.thread_time() - before]
+        (folder / f"{name}-{uuid4().hex}").write_text(" ".join(map(repr, passed)))
+        return found
+
+    setattr(dask_parts, name, watched)
+
+
+def received(dask_worker):
+    """Bytes that a worker has got from other workers."""
+    return sum(each["total"] for each in dask_worker.transfer_incoming_log)
+
+
+def persons(args):
+    n = args.rows // 10
+    folder = write(args.scratch / "persons", n, args.features)
+    for grouped in (False, True):
+        times = args.scratch / f"times{grouped}"
+        times.mkdir()
+        with cluster(2, memory_limit=0) as client:
+            X, y = collections(folder, "label", args.features)
+            who = None
+            if grouped:
+                who = collections(folder, "patient", args.features)[1] % (n // 5)
+            exchange = ("_dealt", "_share", "_gathered")
+            for name in (*exchange, "_run"):
+                client.run(timed, name, times)
+            row = fitted(client, DPSGDFClassifier(n_iter=20), X, y, who)
+            tasks = {
+                kind: np.array(
+                    [
+                        [*map(float, file.read_text().split())]
+                        for file in times.iterdir()
+                        if file.name.startswith(kind)
+                    ]
+                )
+                for kind in (exchange, "_run")
+            }
+            together, steps = tasks[exchange], tasks["_run"]
+            steps = steps[np.argsort(steps[:, 0])][-2 * row["steps"] :]
+            came = client.run(received)
+            yield {
+                "rows": n,
+                "columns": args.features,
+                "persons": grouped,
+                "together_s": round(np.ptp(together[:, :2]), 1) if grouped else 0.0,
+                "together_cpu_s": round(together[:, 2].sum(), 1) if grouped else 0.0,
+                "step_cpu_ms": round(1e3 * float(np.median(steps[:, 2])), 1),
+                "between_workers_mb": round(sum(came.values()) / 2**20),
+                **row,
+                "worker_mb": [round(mb) for mb in client.run(peak, None).values()],
+                "client_mb": round(peak()),
+            }
+
+
 def wide(args):
     for n_workers in (10, 30, 100):
         options = {"processes": False, "memory_limit": 0}
@@ -268,6 +334,13 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(
         __doc__,
-        {"fits": fits, "overhead": overhead, "growth": growth, "wide": wide, "paper": paper},
+        {
+            "fits": fits,
+            "overhead": overhead,
+            "growth": growth,
+            "persons": persons,
+            "wide": wide,
+            "paper": paper,
+        },
         {"rows": 20_000_000, "features": 100, "scratch": "."},
     )

@@ -60,25 +60,27 @@ def private(source):
     return step
 
 
+def sides(name, kind, n):
+    """Steps of torch alone and private ones, of one module."""
+    build, shape = MODULES[name]
+    torch.manual_seed(0)
+    module, rng = build(), np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 784)).astype(np.float32), rng.integers(10, size=n)
+    alone = plain(module, torch.tensor(X).reshape(-1, *(shape or (784,))), torch.tensor(y))
+    return alone, private(kind(module, LogLoss(), X, y, input_shape=shape))
+
+
 def steps(args):
-    for name, (build, shape) in MODULES.items():
-        torch.manual_seed(0)
-        module, rng = build(), np.random.default_rng(0)
-        X, y = (
-            rng.normal(size=(args.rows, 784)).astype(np.float32),
-            rng.integers(10, size=args.rows),
-        )
-        alone = plain(module, torch.tensor(X).reshape(-1, *(shape or (784,))), torch.tensor(y))
+    for name in MODULES:
         for way, kind in WAYS.items():
-            step = private(kind(module, LogLoss(), X, y, input_shape=shape))
-            times = in_turns([step, alone], args.repeats, limit=60)
+            times = in_turns(sides(name, kind, args.rows), args.repeats, limit=60)
             yield {
                 "module": name,
                 "way": way,
                 "rows": args.rows,
-                "torch_ms": ms(times[..., 1]),
-                "step_ms": ms(times[..., 0]),
-                **ratios(times[..., 0], times[..., 1]),
+                "torch_ms": ms(times[..., 0]),
+                "step_ms": ms(times[..., 1]),
+                **ratios(times[..., 1], times[..., 0]),
             }
 
 

@@ -6,11 +6,17 @@ dask      a table of numbers, categories and gaps is written as Parquet and fitt
           the same workers at once, *ratio* of the two; a part of a worker, encoded and as codes and
           numbers, and peaks of memory
 memory    the same in memory, in a process of its own: seconds, peak, and what is held
-forming   processor time a row, in nanoseconds: to encode it, and to multiply the encoded row
-          with weights and residuals. A step that formed rows anew would pay for both
+streaming the files read again in each step, in a process of its own: *pass_s* and *cpu_s* the
+          medians of the steps, of wall and processor time, *read_s* to read the same columns by
+          PyArrow alone, peak of memory. Whole fits of `--rows`, and 2 steps of `--streamed` rows
+forming   processor time a row, in nanoseconds, to encode it and keep it, to keep what it is formed
+          of, and of one step in either form; in turn, in one process
+fits      processor seconds of whole fits in either form, one after the other, and how far apart
+          their weights are over the largest of them
 
-usage: python benchmarks/bench_tables.py [dask memory forming] [--rows 2000000] [--columns 20]
-           [--scratch FOLDER] [--out benchmarks/results/tables_time.json]
+usage: python benchmarks/bench_tables.py [dask memory streaming forming fits] [--rows 2000000]
+           [--streamed 10000000] [--columns 20] [--scratch FOLDER]
+           [--out benchmarks/results/tables_time.json]
 
 Encoded rows take about 1.7 kB each where there are 20 columns.
 """
@@ -19,20 +25,32 @@ import multiprocessing
 import statistics
 import time
 import warnings
+from unittest import mock
 
 import numpy as np
-from _run import run
+from _run import in_turns, run
 from bench_dask import Watched, cluster, peak
 
 from dpsubspace import (
     Categories,
     DPLinearRegression,
+    DPSGDClassifier,
     DPSGDFClassifier,
     Range,
     Schema,
     tabular_pipeline,
 )
+from dpsubspace._gradients.clipping import clipped_sum
+from dpsubspace._gradients.linear import LinearSource
+from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._rows import dataset_parts
+from dpsubspace._rows.chunks import over_chunks
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.formed import FormedRows
+from dpsubspace._rows.records import RowMap
+from dpsubspace._tables import forming as tables_in_steps
 from dpsubspace._tables.encoding import encoding_for
+from dpsubspace._tables.forming import formed_rows
 from dpsubspace._tables.schema import read_table
 
 WARDS = [f"ward {i}" for i in range(8)]
@@ -40,6 +58,7 @@ MODELS = {
     "DPSGDFClassifier": (DPSGDFClassifier, "label", None),
     "DPLinearRegression": (DPLinearRegression, "target", Range(-20, 20)),
 }
+FEW = {"DPSGDClassifier": (DPSGDClassifier, "label", None)}
 CHUNK = 1 << 12  # rows that are encoded and multiplied at once
 
 
@@ -79,22 +98,25 @@ def write(folder, n, columns, step=250_000):
 
 
 def encoded(part):
-    """The encoded rows of a part: the largest array that was made of it."""
-    arrays = [made for made in part._made.values() if isinstance(made, np.ndarray)]
-    return max(arrays, key=lambda made: made.nbytes)
+    """The encoded rows of a part: formed where they are used, or the largest array."""
+    made = part._made.values()
+    formed = [rows for rows in made if isinstance(rows, FormedRows)]
+    arrays = [rows for rows in made if isinstance(rows, np.ndarray)]
+    return formed[0] if formed else max(arrays, key=lambda rows: rows.nbytes)
 
 
 def products(part, passes=3):
-    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks."""
+    """Median seconds of X W and X^T R over the encoded rows of a part, by chunks that are there."""
     X, times = encoded(part), []
     W = np.ones((X.shape[1], 1), X.dtype)
     for _ in range(passes):
-        start = time.perf_counter()
-        total = np.zeros((X.shape[1], 1))
+        total, seconds = np.zeros((X.shape[1], 1)), 0.0
         for i in range(0, len(X), CHUNK):
-            chunk = X[i : i + CHUNK]
+            chunk = np.ascontiguousarray(X[i : i + CHUNK, :])
+            start = time.perf_counter()
             total += chunk.T @ (chunk @ W)
-        times.append(time.perf_counter() - start)
+            seconds += time.perf_counter() - start
+        times.append(seconds)
     return statistics.median(times), X.nbytes, part.__sizeof__()
 
 
@@ -178,30 +200,121 @@ def memory(args):
             yield alone.apply(here, (name, args.rows, args.columns))
 
 
-def forming(args, n=4 * CHUNK):
-    frame, schema = table(0, n, args.columns), schema_of(args.columns)
-    read = read_table(frame[[*schema]], schema)
+def streamed(name, folder, columns, options):
+    """One fit of a dataset, in a process that does nothing else."""
+    import pyarrow.dataset as ds
+
+    warnings.simplefilter("ignore")
+    kind, y, target = (MODELS | FEW)[name]
+    rows, schema, passes = ds.dataset(folder), schema_of(columns), []
+    start = time.perf_counter()
+    n = sum(batch.num_rows for batch in rows.to_batches(columns=[*schema, y]))
+    read, before = time.perf_counter() - start, peak()
+    run = dataset_parts._DatasetParts.run
+
+    def watched(*call):
+        wall, processor = time.perf_counter(), time.process_time()
+        yield from run(*call)
+        passes.append((time.perf_counter() - wall, time.process_time() - processor))
+
+    dataset_parts._DatasetParts.run = watched
+    made = tabular_pipeline(kind(**options), schema, target=target)
+    start = time.perf_counter()
+    made.fit(rows, y)
+    seconds = time.perf_counter() - start
+    wall, processor = np.median(passes[-made[-1].n_iter_ :], axis=0)
+    return {
+        "model": name,
+        "rows": n,
+        "columns": columns,
+        "features": len(made[0].get_feature_names_out()),
+        "files_mb": round(sum(file.stat().st_size for file in folder.iterdir()) / 2**20),
+        "read_s": round(read, 1),
+        "fit_s": round(seconds, 1),
+        "steps": made[-1].n_iter_,
+        "passes": 1 + len(passes),
+        "pass_s": round(float(wall), 2),
+        "cpu_s": round(float(processor), 2),
+        "before_mb": round(before),
+        "peak_mb": round(peak()),
+    }
+
+
+def streaming(args):
+    few = ("DPSGDClassifier", args.streamed, {"n_iter": 2})  # with few passes before the steps
+    for name, n, options in (*((name, args.rows, {}) for name in MODELS), few):
+        folder = args.scratch / f"streamed{n}"
+        if not folder.exists():
+            write(folder, n, args.columns)
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            yield alone.apply(streamed, (name, folder, args.columns, options))
+
+
+def a_step(rows, y):
+    """A function that makes the clipped sum of one step of a classifier over encoded rows."""
+    source = LinearSource(LogLoss(), Features(rows, RowMap(norm="l2", bias=0.2)), y, n_outputs=1)
+    W = np.linspace(-0.1, 0.1, source.width, dtype=np.float32)[:, None]
+
+    def step():
+        with over_chunks(source) as each:
+            each.total(lambda some: clipped_sum(source.at(W, some), 0.5).value)
+
+    return step
+
+
+def forming(args):
+    """Steps of rows that are kept and of rows that are formed, by time of the processor."""
+    frame, schema = table(0, args.rows, args.columns), schema_of(args.columns)
+    read, y = read_table(frame[[*schema]], schema, kept=True), frame["label"].to_numpy()
     for pairs in (False, True):
         encoding = encoding_for(schema, 1e6, interactions=pairs)
-        times = {"form_ns": [], "products_ns": []}
-        for _ in range(5):
-            start = time.process_time()
-            X = encoding(read)
-            times["form_ns"].append(time.process_time() - start)
-            W, total = np.ones((X.shape[1], 1), X.dtype), np.zeros((X.shape[1], 1))
-            start = time.process_time()
-            for i in range(0, n, CHUNK):
-                total += X[i : i + CHUNK].T @ (X[i : i + CHUNK] @ W)
-            times["products_ns"].append(time.process_time() - start)
-        a_row = {what: round(1e9 * min(seconds) / n) for what, seconds in times.items()}
-        ratio = round(min(times["form_ns"]) / min(times["products_ns"]), 1)
-        yield {"pairs": pairs, "features": X.shape[1], **a_row, "ratio": ratio}
+        makes = {
+            "kept": lambda e=encoding: e(read),
+            "formed": lambda e=encoding: formed_rows(read, e),
+        }
+        made = {name: make() for name, make in makes.items()}
+        calls = [*makes.values(), *(a_step(rows, y) for rows in made.values())]
+        _, cpu = in_turns(calls, args.repeats)
+        encode, hold, kept, formed = np.median(cpu, axis=0) * 1e9 / args.rows
+        yield {
+            "pairs": pairs,
+            "features": encoding.n_features,
+            "encode_ns": round(encode),
+            "hold_ns": round(hold),
+            "kept_ns": round(kept),
+            "formed_ns": round(formed),
+            "ratio": round(float(np.median(cpu[:, 3] / cpu[:, 2])), 2),
+        }
+
+
+def fits(args):
+    """Whole fits in either form, one after the other, by time of the processor."""
+    frame, schema = table(0, args.rows, args.columns), schema_of(args.columns)
+    for name, (kind, y, target) in MODELS.items():
+        seconds, weights = {}, {}
+        for form, most in (("kept", 1 << 60), ("formed", 0)):
+            made = tabular_pipeline(kind(random_state=0), schema, target=target)
+            with mock.patch.object(tables_in_steps, "_MOST_KEPT", most):
+                start = time.process_time()
+                made.fit(frame[[*schema]], frame[y])
+                seconds[form] = time.process_time() - start
+            weights[form] = np.append(made[-1].coef_, made[-1].intercept_)
+        kept, formed = weights.values()
+        yield {
+            "model": name,
+            "rows": args.rows,
+            "features": len(kept) - 1,
+            "kept_s": round(seconds["kept"], 1),
+            "formed_s": round(seconds["formed"], 1),
+            "ratio": round(seconds["formed"] / seconds["kept"], 2),
+            "weights_differ": float(np.abs(kept - formed).max() / np.abs(kept).max()),
+        }
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(
         __doc__,
-        {"dask": dask, "memory": memory, "forming": forming},
-        {"rows": 2_000_000, "columns": 20, "scratch": "."},
+        {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming, "fits": fits},
+        {"rows": 2_000_000, "streamed": 10_000_000, "columns": 20, "scratch": ".", "repeats": 9},
     )

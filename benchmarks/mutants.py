@@ -354,6 +354,18 @@ MUTANTS = [
                 "return poisson_indices(self._bits, n, rate / 2)",
                 f"units/test_sampling.py units/test_release.py {RELEASES}",
             ),
+            (
+                "noise",
+                "self._powers.append(self._powers[-1] * (2**53 - chance))",
+                "self._powers.append(self._powers[-1] * (2**53 - chance // 2))",
+                "units/test_sampling.py",
+            ),
+            (
+                "noise",
+                "entered = passed < _PASSED",
+                "entered = passed <= _PASSED",
+                "units/test_sampling.py",
+            ),
         ]
     ),
     # Gradients, and directions that public rows give.

@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_ext"))
 
+import site_address  # noqa: E402
 import site_gallery  # noqa: E402
 import site_reference  # noqa: E402
 
@@ -22,18 +23,24 @@ import dpsubspace  # noqa: E402
 project = "dpsubspace"
 author = copyright = "The dpsubspace developers"
 version = release = dpsubspace.__version__
+by_address, theme_by_address = site_address.settings(site_address.addresses(), version)
 
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
+    "notfound.extension",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "site_address",
+    "site_benchmarks",
     "site_links",
     "site_proofs",
     "site_reference",
+    *by_address.pop("extensions"),
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
@@ -61,6 +68,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(site_gallery.EXAMPLES),
     "gallery_dirs": "auto_examples",
     "filename_pattern": site_gallery.pattern_of_those_that_run(),
+    "subsection_order": [f"../examples/{name}" for name in site_gallery.SECTIONS],
     "within_subsection_order": "site_gallery.Order",
     "abort_on_example_error": True,
     "min_reported_time": 1,
@@ -83,10 +91,10 @@ html_favicon = "_static/mark.svg"
 html_extra_path = ["example_report.html", "privacy_schema.json"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {page: [] for page in ("index", "getting_started", "benchmarks")}
+html_sidebars = {page: [] for page in ("index", "getting_started", "404")}
 html_theme_options = {
     "logo": {
-        "text": "dpsubspace",
+        "text": f"dpsubspace {version}",
         "image_light": "_static/mark.svg",
         "image_dark": "_static/mark.svg",
     },
@@ -97,6 +105,8 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc"],
+    **theme_by_address,
 }
+globals().update(by_address)
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

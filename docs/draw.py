@@ -1,9 +1,10 @@
 """
 Draw the pictures of the documentation that no example draws.
 
-usage: python docs/draw.py            # shapes.svg and ranges.svg, beside this file
+usage: python docs/draw.py            # landing.svg, shapes.svg and ranges.svg, beside this file
 
-Both are about the made-up hospital of ``docs/tables.md``, whose first two blocks are run for it.
+The first is of the code of ``docs/index.md``. The others are about the made-up hospital of
+``docs/tables.md``, whose first two blocks are run for it.
 """
 
 import os
@@ -21,14 +22,14 @@ from dpsubspace import DPSGDFClassifier, PrivacyWarning, Range, ShapeDisplay, ta
 HERE = Path(__file__).parent
 
 
-def page():
-    """Names of the page on tables after its first two blocks: the table, the schema, the model."""
-    blocks = re.findall(r"```python\n(.*?)```", (HERE / "tables.md").read_text(), re.S)
+def page(name, n_blocks):
+    """Names of a page after its first blocks."""
+    blocks = re.findall(r"```python\n(.*?)```", (HERE / name).read_text(), re.S)
     names = {}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        exec("\n".join(blocks[:2]), names)
+        exec("\n".join(blocks[:n_blocks]), names)
         os.chdir(before)
     return names
 
@@ -37,6 +38,15 @@ def save(figure, name):
     """A picture on white, which can be read on a dark page as well; the same bytes every time."""
     with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         figure.savefig(HERE / name, metadata={"Date": None})
+
+
+def draw_landing(model, X, y):
+    """What the model of the first page learned, one column below the other."""
+    figure, axes = plt.subplots(3, 1, figsize=(4.5, 4.2), layout="constrained")
+    ShapeDisplay.from_estimator(model.set_params(random_state=0).fit(X, y), ax=axes)
+    for each in axes:  # the display takes them for one row
+        each.tick_params(labelleft=True)
+    save(figure, "landing.svg")
 
 
 def draw_shapes(schema, X, y):
@@ -76,8 +86,10 @@ def draw_ranges(schema, X, y, X_new, y_new):
 
 if __name__ == "__main__":
     plt.switch_backend("agg")
-    warnings.simplefilter("ignore", PrivacyWarning)  # small budgets, for the picture
-    names = page()
+    warnings.simplefilter("ignore", PrivacyWarning)  # small budgets, and seeds
+    names = page("index.md", 1)
+    draw_landing(names["model"], names["data"].data[list(names["schema"])], names["kind"])
+    names = page("tables.md", 2)
     schema, stays, new = names["schema"], names["stays"], names["hospital"](2000, 1)
     columns = list(schema)
     draw_shapes(schema, stays[columns], stays["readmitted"])

@@ -47,8 +47,9 @@ BLOCK = 128
 # bounds on rounding grow with the most; a GPU always wants those.
 _CHUNK_BYTES, _FEWEST_ROWS, _MOST_ROWS, _SPARSE_ROWS = 1 << 23, 1 << 12, 1 << 16, 1 << 14
 
-# Columns below which BLAS is fast with transposed rows.
-_SHORT = 32
+# Columns below which BLAS is fast with transposed rows, and from which on sums in float64 are
+# faster with the rows first.
+_SHORT, _LONG = 32, 64
 
 # Entries of rows that are converted to float64 at once: on the CPU, several passes over them
 # should find them in the cache (512 KiB); a GPU wants more.
@@ -117,6 +118,16 @@ def row_squares(R: Array) -> Array:
     if isinstance(R, np.ndarray):
         return np.einsum("ji,ji->i", R.T, R.T)  # in one pass, where columns are contiguous
     return (R * R).sum(axis=1)
+
+
+def squares_of_rows(R: Array) -> Array:
+    """The same, whether rows or columns lie in one piece each."""
+    return row_squares(R) if _by_column(R) else namespace(R).vecdot(R, R)
+
+
+def _by_column(R: Array) -> bool:
+    """Whether columns of NumPy's lie in one piece each, and rows do not."""
+    return isinstance(R, np.ndarray) and R.strides[0] < R.strides[1]
 
 
 def vanished(R: Array) -> float:
@@ -218,7 +229,7 @@ def on_device(x: Any, where: Any) -> Any:
     if x is None or where is None:
         return x
     if hasattr(x, "template"):
-        raise ValueError("Dask collections are used on the CPUs of the workers: set device='cpu'.")
+        raise ValueError("rows of Dask and of PyArrow datasets are used on CPUs: set device='cpu'.")
     if sparse.issparse(x):
         raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
     import torch
@@ -299,7 +310,7 @@ def row_norms(X: Array) -> Array:
     for rows in slices(X.shape[0], piece_rows(X)) or [slice(0, 0)]:
         block = xp.astype(X[rows, :], xp.float64, copy=False)
         with np.errstate(over="ignore"):
-            squares = xp.vecdot(block, block)
+            squares = squares_of_rows(block)
         norms = xp.sqrt(squares)
         if X.dtype == xp.float64:
             # What squares below 1e-308 lose is nothing beside a sum that is in range.
@@ -330,6 +341,26 @@ def _sparse_row_norms(X: Any) -> np.ndarray:
     return unit * np.sqrt(squares) * (1 + X.shape[1] * EPS)
 
 
+def sparse_rows(X: Any, rows: slice) -> Any:
+    """A slice of the rows of a CSR matrix, of whose entries no copy is made."""
+    starts = X.indptr[rows.start : rows.stop + 1]
+    entries = slice(starts[0], starts[-1])
+    found = type(X)((len(starts) - 1, X.shape[1]), dtype=X.dtype)
+    return _with_entries(found, X.data[entries], X.indices[entries], starts - starts[0])
+
+
+def _transposed(X: Any) -> Any:
+    """The transpose of a CSR matrix, of whose entries no copy is made."""
+    found = sparse.csc_array((X.shape[1], X.shape[0]), dtype=X.dtype)
+    return _with_entries(found, X.data, X.indices, X.indptr)
+
+
+def _with_entries(found: Any, data: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> Any:
+    """An empty matrix with these entries, which its class would copy where they are views."""
+    found.data, found.indices, found.indptr = data, indices, starts
+    return found
+
+
 def columns_of_product(X: Array, W: Array) -> Array:
     """``X @ W`` of shape (k, c), with its columns one after another in memory.
 
@@ -346,14 +377,24 @@ def columns_of_product(X: Array, W: Array) -> Array:
 def row_product(X: Array, R: Array) -> Array:
     """X^T R in float64 for the rows of one chunk: dense rows in blocks, sparse ones at once."""
     if sparse.issparse(X):
-        return X.T @ R.astype(np.float64, copy=False)
+        return _transposed(X) @ R.astype(np.float64, copy=False)
     xp = namespace(X)
     (k, d), c = X.shape, R.shape[1]
     whole = k - k % BLOCK
+    if X.dtype == np.float64 and d >= _LONG and c > 1:  # in up to half of the time
+        total = X[whole:, :].T @ R[whole:, :]
+        if whole:
+            blocks = X[:whole, :].reshape(-1, BLOCK, d).swapaxes(1, 2)
+            total = (blocks @ R[:whole, :].reshape(-1, BLOCK, c)).sum(axis=0) + total
+        return total
     total = xp.astype(R[whole:, :].T @ X[whole:, :], xp.float64, copy=False)
     if whole:  # methods and operators take half as long as functions of the namespace
-        blocks = R[:whole, :].reshape(-1, BLOCK, c).swapaxes(1, 2)
-        parts = blocks @ X[:whole, :].reshape(-1, BLOCK, d)
+        blocks = R[:whole, :].reshape(-1, BLOCK, c)
+        if _by_column(X):
+            columns = X[:whole, :].T.reshape(d, -1, BLOCK).swapaxes(0, 1)
+            parts = (columns @ blocks).swapaxes(1, 2)
+        else:
+            parts = blocks.swapaxes(1, 2) @ X[:whole, :].reshape(-1, BLOCK, d)
         total = parts.sum(axis=0, dtype=xp.float64) + total
     return total.T
 

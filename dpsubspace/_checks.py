@@ -44,11 +44,24 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
 _SHORT.maxstring, _SHORT.maxother = 100, 200
+# Parameters that are given as lists have fewer entries, and tables mostly more rows.
+_LONG = 50
 
 
 def shown(value: Any) -> str:
-    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries."""
+    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries.
+
+    What may hold private rows is named without its entries: columns, frames and long arrays.
+    """
+    if _may_hold_rows(value):
+        return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     return _SHORT.repr(_plain_value(value))
+
+
+def _may_hold_rows(value: Any) -> bool:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return getattr(value, "ndim", 1) > 0 and len(value) > _LONG
+    return hasattr(value, "to_list") or hasattr(value, "columns")
 
 
 def nearest(text: str, known: Iterable[Any]) -> str | None:
@@ -153,8 +166,25 @@ def is_collection(value: Any) -> bool:
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
 
 
+def is_dataset(value: Any) -> bool:
+    """Whether `value` is a dataset of PyArrow."""
+    arrow = sys.modules.get("pyarrow.dataset")
+    return arrow is not None and isinstance(value, arrow.Dataset)
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether `value` stands for rows that are not in memory here."""
+    return is_collection(value) or is_dataset(value)
+
+
 def refuse_collection(name: str, value: Any) -> None:
-    """ValueError where `value`, which messages call `name`, is a Dask collection."""
+    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset."""
+    if is_dataset(value):
+        raise ValueError(
+            f"`{name}` is a dataset of PyArrow, which is not taken here: pass"
+            f" {name}.to_table().to_pandas() if it fits into memory, or one batch of"
+            f" {name}.to_batches() after another."
+        )
     if is_collection(value):
         raise ValueError(
             f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"

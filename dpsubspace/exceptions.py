@@ -16,7 +16,7 @@ __all__ = [
 
 
 class PrivacyError(RuntimeError):
-    """A privacy guarantee was asked for that cannot be given.
+    """Raised if a privacy guarantee that was asked for cannot be given.
 
     The message says which rule stands in the way and what can be done instead.
     """
@@ -46,7 +46,7 @@ class PrivacyWarning(UserWarning):
 
 
 class PublicDataWarning(UserWarning):
-    """Public rows may not be what was meant.
+    """Warn that public rows may have been sliced or changed on the way, as by cross-validation.
 
     A meta-estimator may have sliced them together with the private rows. Pass a tuple,
     ``X_public=(rows,)``, which is never sliced.

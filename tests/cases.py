@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import dpsubspace
 from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
-from dpsubspace._tables import encoding
+from dpsubspace._tables import encoding, forming
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -289,7 +289,9 @@ def tabular(X, target, random_state, *, groups=None, **options):
         y = np.clip(X[:, 0], -50, 50) + np.clip(X[:, 2], -50, 50)
     made = dpsubspace.tabular_pipeline(model, schema, epsilon=target.epsilon, target=aims)
     if not options.get("learned"):
-        return made.fit(frame, y, groups=groups)
+        most = 0 if options.get("formed") else forming._MOST_KEPT
+        with mock.patch.object(forming, "_MOST_KEPT", most):
+            return made.fit(frame, y, groups=groups)
     made.set_params(tableencoder__interactions="learned")
     with mock.patch.object(encoding, "_TOGETHER_FROM", 0.0):  # in tables of few rows as well
         fitted = made.fit(frame, y, groups=groups)
@@ -362,7 +364,12 @@ TABLES = {
     "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
 }
-
+# The same of rows that are formed in every step: columns are not added to such.
+FORMED = {
+    name: setting | {"formed": True}
+    for name, setting in TABLES.items()
+    if not setting.get("learned")
+}
 
 SCORED = {
     "plain": {"metric": "roc_auc"},
@@ -768,6 +775,7 @@ CASES += [
         rarely=True,  # the size at which residuals are cut
     ),
     Case("TabularPipeline", tabular, TABLES, {"epsilon": 30.0}, n=60, sparse=False),
+    Case("TabularPipeline, formed", tabular, FORMED, {"epsilon": 30.0}, n=60, sparse=False),
     Case("TableEncoder", tabular, {"plain": {"alone": True}}, {"epsilon": 20.0}, sparse=False),
 ]
 CASES += [

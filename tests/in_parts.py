@@ -19,9 +19,10 @@ import dask.dataframe as dd
 import distributed
 import numpy as np
 import pandas as pd
+import pytest
 from cases import CASES
 
-from dpsubspace import Categories, Range
+from dpsubspace import Categories, PrivacyLedger, Range
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.remote import RowPart
 
@@ -226,3 +227,43 @@ def assert_same(one, other, atol=1e-6, but=()):
             np.testing.assert_array_equal(value, other[name], err_msg=str(name))
         else:
             np.testing.assert_allclose(other[name], value, rtol=atol, atol=atol, err_msg=str(name))
+
+
+# Real clusters ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def at_call(monkeypatch, number, act, *, sent=False):
+    """`act()` before a call to the parts, or once its tasks are sent; gives how many were made."""
+    made = []
+
+    def counted(function):
+        def called(parts, *args, **options):
+            made.append(1)
+            if len(made) == number and not sent:
+                act()
+            found = function(parts, *args, **options)
+            if len(made) == number and sent:
+                act()
+            return found
+
+        return called
+
+    name = "_submit" if sent else "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(dask_parts._DaskParts, name, counted(getattr(dask_parts._DaskParts, name)))
+        yield made
+
+
+def charged_once(model, rows, y, *, error=None, match=None, **beside):
+    """A fit, and the ledger that it is charged to, once whatever becomes of it."""
+    unit = "person" if "groups" in beside else "row"
+    ledger = PrivacyLedger(1000.0, 1e-3, unit=unit, allow_seeded=True)
+    with ledger:
+        if error is None:
+            model.fit(rows, y, **beside)
+        else:
+            with pytest.raises(error, match=match):
+                model.fit(rows, y, **beside)
+    assert len(ledger.entries) == 1
+    return model

@@ -1,4 +1,4 @@
-"""Which examples the gallery runs, in which order, and with which warnings."""
+"""Which examples the gallery runs, in which sections and order, and with which warnings."""
 
 import importlib.util
 import os
@@ -9,17 +9,18 @@ from pathlib import Path
 from dpsubspace import PrivacyWarning
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+SECTIONS = ["tables", "scores", "models", "public_data", "budgets"]  # after the first steps
 outside = []  # the warnings of the build, while an example runs
-# By subject, as in the user guide; what is not named here follows, by name.
+# In the order in which to read them; what is not named here follows, by name.
 READING = [
-    *("quickstart", "tabular_pipeline", "tabular_regression", "table_encoder"),
-    *("linear_regression", "sparse_regression", "bounded_scaler", "centred_rows"),
-    *("deep_features", "torch_module", "persons", "personal_models"),
-    *("gep_classifier", "gep_regressor", "gep_residual", "public_subspace_regression"),
-    *("choose_public_data", "pick_public_rows", "set_distances"),
-    *("descriptive_table", "private_pca", "dask"),
-    *("privacy_utility", "cost_of_fits", "one_budget", "private_search"),
-    *("private_evaluation", "calibrated_probabilities", "conformal_intervals", "audit"),
+    *("tabular_pipeline", "tabular_regression", "descriptive_table", "coefficients"),
+    *("two_page_result", "persons", "table_encoder"),
+    *("private_evaluation", "calibrated_probabilities", "private_search", "audit"),
+    *("linear_regression", "sparse_regression", "bounded_scaler", "centred_rows", "private_pca"),
+    *("deep_features", "torch_module", "fine_tuning", "personal_models", "dask"),
+    *("choose_public_data", "pick_public_rows", "gep_classifier", "gep_regressor", "gep_residual"),
+    *("public_subspace_regression", "set_distances", "projection_error"),
+    *("one_budget", "cost_of_fits", "privacy_utility"),
 ]
 
 
@@ -41,7 +42,7 @@ def pattern_of_those_that_run():
     Those that need torch run where there is torch, as tests do, and else stand without output.
     So do those that need Dask.
     """
-    run = sorted(EXAMPLES.glob("plot_*.py"))
+    run = sorted(EXAMPLES.rglob("plot_*.py"))
     absent = [name for name in ("torch", "dask") if importlib.util.find_spec(name) is None]
     if absent:
         needs = re.compile(rf"^(import|from) ({'|'.join(absent)})\b", re.M)

@@ -10,10 +10,11 @@ import dpsubspace
 
 def point_into_the_site(app, docname, source):
     """Point links to files outside of docs/ to the pages that show them."""
-    text = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
+    text = source[0].replace("](../benchmarks/README.md", "](benchmarks/index.md")
+    text = text.replace("](../benchmarks/pages/", "](benchmarks/")
     text = text.replace("](../CHANGELOG.md", "](changelog.md")
     text = text.replace("](_ext/site_proofs.py)", "](proofs/index.rst)")
-    text = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](auto_examples/\1.rst)", text)
+    text = re.sub(r"\]\(\.\./examples/([\w/]+)\.py\)", r"](auto_examples/\1.rst)", text)
     # Files that the site has under the same names: to be opened, and not to be downloaded.
     shown = "|".join(re.escape(name) for name in app.config.html_extra_path)
     source[0] = re.sub(rf"\[([^\]]+)\]\(({shown})\)", r'<a href="\2">\1</a>', text)
@@ -23,7 +24,7 @@ def target_of(text):
     """Give what a piece of code names: a public name, an example, or nothing."""
     if (found := re.match(r"(\w+)(\(|\.\w|$)", text)) and found[1] in dpsubspace.__all__:
         return {"refdomain": "py", "reftype": "obj", "reftarget": f"dpsubspace.{found[1]}"}
-    if found := re.fullmatch(r"(?:python )?examples/(\w+)\.py", text):
+    if found := re.fullmatch(r"(?:python )?examples/([\w/]+)\.py", text):
         return {"refdomain": "std", "reftype": "doc", "reftarget": f"/auto_examples/{found[1]}"}
     return None
 

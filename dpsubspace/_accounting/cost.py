@@ -413,6 +413,12 @@ def _response_sq_mu(epsilon: float) -> float:
     return float(2 * ndtri(1 / (1 + math.exp(min(epsilon, 700.0))))) ** 2
 
 
+def response_epsilon(sq_mu: float) -> float:
+    """Epsilon of the randomised response that a square of mu dominates."""
+    half = math.sqrt(sq_mu) / 2
+    return float(log_ndtr(half) - log_ndtr(-half))
+
+
 def _laplace_sq_mu(epsilon: float, count: int) -> float:
     orders = np.linspace(0.0, epsilon, _POINTS)
     return count * dominating_mu(orders, -np.expm1((orders - epsilon) / 2), 0.0) ** 2

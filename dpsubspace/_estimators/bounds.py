@@ -293,7 +293,7 @@ class ScaledRows:
 
 def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Least and largest value of every target, not private."""
-    ends = np.stack(for_each_part(_ends, values, weights))
+    ends = np.stack([*for_each_part(_ends, values, weights)])
     return ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)
 
 

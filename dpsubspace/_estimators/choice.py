@@ -245,7 +245,7 @@ def select_public(
     random_state: int | np.random.RandomState | None = None,
     groups: Any = None,
 ) -> PublicChoice:
-    """Choose one of several public data sets by private rows.
+    """Choose one of several public data sets with the help of private rows, and a guarantee.
 
     Every private row says how well each set serves it, by a number from 0 to 1, and the name of a
     set with a large total is released. Two sets are told apart if their totals differ by more than

@@ -21,7 +21,7 @@ from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._solvers.equations import PARTS, Design, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
 from dpsubspace._tables.cells import in_unit, middle_of, values_of
-from dpsubspace._tables.kinds import MISSING, Categories, Range
+from dpsubspace._tables.kinds import MISSING, UNKNOWN, Categories, Range
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -332,8 +332,9 @@ def private_coefficients(
     Residuals are cut at a size that noisy counts choose, the less the shorter a row is. How much
     is cut is released, and intervals are longer by it.
 
-    A value that is none of the categories counts as the reference, and a missing number, where the
-    schema declares them, as the middle of its range with an indicator of its own.
+    A value that is none of the categories of a column counts as the reference, and a missing
+    number, where the schema declares them, as the middle of its range with an indicator of its own.
+    Values of the target have to be in the schema.
 
     The noise follows the ranges, and not the spread of the values: with ranges three standard
     deviations wide on either side, 10,000 rows, 10 columns and epsilon 1 give intervals about two
@@ -395,6 +396,7 @@ def private_coefficients(
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds)
     coding = _Coding.of(schema, name, family, reference)
     table = read_table(frame, schema)
+    coding.check(table)
     records = check_groups(groups, table.numbers)
     budget = Budget.split(goal, PARTS[coding.family], records.n)
     noise, columns = as_noise(random_state), len(schema) - 1
@@ -457,9 +459,9 @@ def _as_table(
         schema = as_schema(schema)
         if not isinstance(target, str) or target not in schema:
             close = nearest(target, list(schema)) if isinstance(target, str) else None
-            hint = "" if close is None else f" Did you mean {shown(close)}?"
+            hint = f"Did you mean {shown(close)}?" if close else "The schema needs the target too."
             raise ValueError(
-                f"`target` must be the name of a column of the schema, got {shown(target)}.{hint}"
+                f"`target` must be the name of a column of the schema, got {shown(target)}. {hint}"
             )
         return X, schema, target
     if bounds is None or target is None or isinstance(target, str):
@@ -507,22 +509,40 @@ class _Coding:
         natural = "logistic" if target in schema.categories else "linear"
         family = natural if family == "auto" else family
         kind: Any = schema[target]
-        if family != natural or kind.missing or (natural == "logistic" and len(kind.values) != 2):
+        if kind.missing:
             raise ValueError(
-                f"the target {shown(target)} must be Categories of two values for a logistic"
-                " regression or a Range for a linear one, without missing values; the family is"
-                f" {family!r} and the schema says {shown(kind)}."
+                f"the target {shown(target)} must not have missing values: leave such rows out by a"
+                " public rule, and missing=True out of the schema."
+            )
+        if family != natural or (natural == "logistic" and len(kind.values) != 2):
+            raise ValueError(
+                f"the target {shown(target)} must be Categories of two values, such as"
+                " Categories([0, 1]), for a logistic regression or a Range for a linear one; the"
+                f" family is {family!r} and the schema says {shown(kind)}."
             )
         chosen = {} if reference is None else dict(reference)
         kinds: dict[str, Any] = dict(schema)
         for name, value in chosen.items():
             if name not in schema.categories or value not in kinds[name].values:
                 raise ValueError(
-                    "`reference` must give a column of categories one of its values, got"
-                    f" {shown(value)} for {shown(name)}."
+                    "`reference` must give a column of categories one of its values"
+                    + (f" {shown(list(kinds[name].values))}" if name in schema.categories else "")
+                    + f", got {shown(value)} for {shown(name)}."
                 )
         references = {name: chosen.get(name, kinds[name].values[0]) for name in schema.categories}
         return cls(schema, target, family, references)
+
+    def check(self, table: Table) -> None:
+        """ValueError where rows have an outcome that is none of the two."""
+        if self.family == "logistic":
+            codes = values_of(table, self.schema, self.target)
+            if np.any(codes == UNKNOWN):
+                kind: Any = self.schema[self.target]
+                raise ValueError(
+                    f"rows have values of the target {shown(self.target)} that are not among"
+                    f" {shown(list(kind.values))}, which the schema says. Correct the schema, or"
+                    " leave such rows out by a public rule."
+                )
 
     @property
     def target_name(self) -> str:

@@ -389,7 +389,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
 
 
 class DPConformalRegressor(ExactR2, _Conformal):
-    """Intervals that hold the right number as often as is asked for, by private rows.
+    """Prediction intervals with a chosen coverage, calibrated privately on held-out rows.
 
     All intervals are as wide: what the estimator predicts, plus or minus a number that is found
     on private rows that were held out, so that intervals hold the target with at least the

@@ -49,7 +49,7 @@ _NOISY = 0.2
 
 
 class ProjectionError(NamedTuple):
-    """How much of gradients is missed by the leading directions of public gradients.
+    """Share of gradients that is lost in a projection on leading directions of public ones.
 
     All numbers are released or public, so that they can be published with what they cost.
 
@@ -107,7 +107,7 @@ def private_projection_error(
     random_state: int | np.random.RandomState | None = None,
     groups: Any = None,
 ) -> Released:
-    """Release how much of private gradients the leading directions of public ones miss.
+    """Release the share of private gradients that a projection on public directions loses.
 
     Methods that train on a few directions of public gradients, such as gradient embedding
     perturbation, lose what gradients have outside of these. Here that share is released for

@@ -184,7 +184,7 @@ def task2vec_distance(
     max_samples: int = 5000,
     random_state: int | np.random.RandomState | None = None,
 ) -> float:
-    """Distance between the features that models of two sets of rows need; this is not private.
+    """Distance between two data sets by the network features that matter for each; not private.
 
     A baseline (Achille et al., 2019): a set is described by the Fisher information of each
     feature, which says how much the weights of this feature matter to a linear classifier of

@@ -145,7 +145,8 @@ def private_quantile(
     """
     target = Target(epsilon, delta, neighboring_relation).checked()
     levels = np.asarray(level)
-    if levels.ndim > 1 or levels.size == 0:
+    column = hasattr(level, "to_list")  # perhaps of rows, whose values no message has
+    if levels.ndim > 1 or levels.size == 0 or (column and not np.all((levels > 0) & (levels < 1))):
         raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
     for value in levels.ravel().tolist():
         check_real("level", value, low=0, high=1)

@@ -278,7 +278,8 @@ class GEPClassifier(LinearClassifier):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Rows of Dask arrays and data frames stay on the workers of a cluster. Those of a dataset
+            of PyArrow are read from its files in each step, and `y` is then the name of a column.
         y : array-like of shape (n_samples,)
             Private labels.
         groups : array-like of shape (n_samples,), optional
@@ -540,7 +541,8 @@ class GEPRegressor(LinearRegressor):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied (but to a GPU). Sparse matrices are used in CSR form and stay sparse.
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Rows of Dask arrays and data frames stay on the workers of a cluster. Those of a dataset
+            of PyArrow are read from its files in each step, and `y` is then the name of a column.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

@@ -300,7 +300,7 @@ class _GradientPlan(SpectralPlan):
 
 @estimator
 class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
-    """Gradient subspace of private rows, to find public rows that are like them.
+    """Rank public data sets by their likeness to private rows, by a subspace of gradients.
 
     ``fit`` releases the directions in which gradients of private rows mostly lie, with a
     guarantee. What is asked afterwards costs nothing: ``distance`` is the gradient subspace

@@ -466,7 +466,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not
             copied. Sparse matrices are used in CSR form.
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Rows of Dask arrays and data frames stay on the workers of a cluster. Those of a dataset
+            of PyArrow are read from its files in each pass.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,), optional

@@ -78,7 +78,7 @@ _SHARES = 0.1, 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class SharedModel:
-    """What persons share, whatever is predicted of them."""
+    """The shared part of a personal model, of any kind."""
 
     coef_: np.ndarray
     intercept_: float
@@ -135,7 +135,7 @@ class SharedModel:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLinearModel(SharedModel):
-    """What persons share: the only part of a fit that may be published.
+    """The shared part of a personal linear model, the only part that may be published.
 
     It is made by :meth:`PersonalizedLinearRegression.public_part`, and whoever has it can predict
     for people of whom nothing is known, and make a model of their own from a few rows of their own.
@@ -201,7 +201,7 @@ class SharedLinearModel(SharedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLogisticModel(SharedModel):
-    """What persons share in a logistic model: the only part of a fit that may be published.
+    """The shared part of a personal logistic model, the only part that may be published.
 
     It is made by :meth:`PersonalizedLogisticRegression.public_part`, and whoever has it can predict
     for people of whom nothing is known, and make a model of their own from a few rows of their own.

@@ -208,7 +208,7 @@ def private_score(
     budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
     if not records.grouped:  # a person's rows are shown to it alone
-        public.append("that the model says of a row what depends on that row alone")
+        public.append("that what the model says of a row depends on that row alone")
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
     call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))

@@ -207,8 +207,8 @@ class RegressionFit(Plan):
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
         if self.solver == "ambssgd" and isinstance(data.X, RemoteRows):
             raise ValueError(
-                "`solver`='ambssgd' takes the rows apart by chance, which Dask collections do not"
-                " support: use 'auto', which is more accurate."
+                "`solver`='ambssgd' takes the rows apart by chance, which Dask collections and"
+                " datasets do not support: use 'auto', which is more accurate."
             )
         return data.on_device(where)
 
@@ -402,7 +402,7 @@ class _LinearRegression(PrivateRegressor):
 
 @estimator
 class DPLinearRegression(_LinearRegression):
-    """Differentially private linear regression of tables as they come.
+    """Differentially private linear regression of numeric tables, without scaling or known ranges.
 
     Noise is added during the fit, so that the model tells little on whether any one row was used
     to train it. Columns may be in any units and need no scaling: where nothing is known of them,
@@ -597,6 +597,8 @@ class DPLinearRegression(_LinearRegression):
         X : array-like of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not copied
             (but to a GPU). Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Those of a dataset of PyArrow are read from its files in each step, and `y` is then the
+            name of a column.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional
@@ -812,6 +814,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         X : array-like of shape (n_samples, n_features)
             Private rows; a memory map of float32 or float64 is read chunk by chunk and not copied
             (but to a GPU). Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Those of a dataset of PyArrow are read from its files in each step, and `y` is then the
+            name of a column.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private targets.
         groups : array-like of shape (n_samples,), optional

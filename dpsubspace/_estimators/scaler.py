@@ -92,7 +92,7 @@ class ScalerPlan(Plan):
 
 
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
-    """Scale columns to a range by public or privately estimated bounds, and bound the rows.
+    """Scale columns by public or privately estimated ranges, and limit the norm of each row.
 
     Columns in different units, or far from 0, need this before a private estimator, which
     bounds each row as a whole. Entries are clipped to the bounds of their column, which go
@@ -234,7 +234,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Private rows. With public bounds, only their width and names are used.
-            Rows of Dask arrays and data frames stay on the workers of a cluster.
+            Rows of Dask arrays and data frames stay on the workers of a cluster. Those of a dataset
+            of PyArrow are read from its files in each pass.
         y : None
             Ignored.
         groups : array-like of shape (n_samples,), optional

@@ -13,7 +13,8 @@ from dpsubspace._checks import is_collection, refuse_collection
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs, by_record, threshold_of
 from dpsubspace._estimators.score_release import Said
 from dpsubspace._estimators.score_request import Asked, PublicGroups
-from dpsubspace._rows.dask_parts import ROWS, load
+from dpsubspace._rows.blocks import ROWS
+from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,

@@ -17,7 +17,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._checks import check_bool, check_choice, is_collection
+from dpsubspace._checks import check_bool, check_choice, is_collection, is_elsewhere
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
@@ -77,8 +77,8 @@ class Purchase:
             which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
             raise PrivacyError(
-                f"the {which} ({names}) cannot be estimated: noise would hide"
-                f" about {min(hidden, records.n):.0f} of {records.n} {records.unit}s at either end."
+                f"the {which} ({names}) cannot be estimated: at each end of a column, noise would"
+                f" hide about {min(hidden, records.n):.0f} of the {records.n} {records.unit}s."
                 " Nothing was released or charged. Declare ranges from public knowledge, as"
                 " Range(low, high), leave fewer of them private, or use a larger epsilon."
             )
@@ -112,9 +112,9 @@ def read_rows(
 
     `targets` checks a block of a collection `y`. Those in memory are given back as they are.
     """
-    if is_collection(X):
+    if is_elsewhere(X):
         return table_in_parts(X, schema, y, targets)
-    return read_table(X, schema), y
+    return read_table(X, schema, kept=True), y
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:

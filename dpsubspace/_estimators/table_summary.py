@@ -551,7 +551,7 @@ class _Summary:
         tables: dict[str, int] = {}
         groups: tuple[Any, ...] = (_ALL,)
         if by is not None:
-            if by not in schema.categories:
+            if not isinstance(by, str) or by not in schema.categories:
                 raise ValueError(
                     f"`by` must be a column of categories in the schema, one of"
                     f" {shown(list(schema.categories))}, got {shown(by)}."

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import check_device
-from dpsubspace._checks import is_collection, shown
+from dpsubspace._checks import is_collection, is_dataset, is_elsewhere, shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import (
     Checked,
@@ -52,6 +52,7 @@ from dpsubspace._rows.inputs import check_of_blocks, remember
 from dpsubspace._rows.records import check_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.encoding import LEARNED, Encoding
+from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
 from dpsubspace._tables.schema import Table, read_table
 
@@ -368,9 +369,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Parameters
         ----------
         X : data frame of n_samples rows
-            Private rows, of pandas, Polars, Arrow or Dask.
+            Private rows, of pandas, Polars, Arrow or Dask. Those of a dataset of PyArrow are read
+            from its files in each step.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Private labels or targets; of rows of Dask, a column or columns of the same data frame.
+            Private labels or targets; of rows of Dask, a column or columns of the same data frame,
+            and of a dataset of PyArrow, the name of a column or a list of names.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -396,35 +399,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             If noise hides a range that is to be estimated privately; the model was not paid for
             then.
         """
-        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
-        given = _given_to(model, X_public, y_public)
-        parts.check_target(model, labelled=y_public is not None)
-        noise, of_model = self._noises()
-        check = check_of_blocks(model, y) if is_collection(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check)
-        remember(self, X)
-        public = _read_public(X_public, parts.table)
-        tell_of_dropped(X, parts.table.schema)
-        records = check_groups(groups, table.numbers)
-        # What may be refused is refused before anything is paid for.
-        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
-        targets = checked.data.targets if parts.estimates_target else None
-        purchase = parts.purchase(None if targets is None else targets.shape[1])
-        purchase.check_found(parts.target, table.numbers)
-        ranges = purchase.budget(parts.target, records.n)
-        purchase.check_legible(ranges, records)
-        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
-        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
-        assumed = ("schema of the table", *checked.public)
-        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
-        limits = self._encoded(parts, purchase, ranges, table, targets, call)
-        plan = parts.fit(encoder.encoding_, ranges, limits)
-        if isinstance(table, Table):
-            rows = encoder.transform(table)  # with names, where predict will have them
-        else:
-            rows = where_rows_are(encoder.encoding_, table)
-        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-        given |= {"groups": groups, "noise": of_model, "call": call}
+        _, model = self._checked_steps()
+        plan, limits, rows, y, given = self._prepared(X, y, groups, X_public, y_public)
         run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
         self.target_range_: tuple[np.ndarray, ...] | None = None
         if is_regressor(self):
@@ -548,6 +524,42 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return of_encoder, as_noise(model.random_state if own else self.random_state)
 
     # The fit --------------------------------------------------------------------------------
+
+    def _prepared(
+        self, X: Any, y: Any, groups: Any, X_public: Any, y_public: Any
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Read the table, pay for all of the fit, and take the ranges.
+
+        Gives the plan of the model, limits of the targets, encoded rows, targets, and what else the
+        model's own fit takes. The table, of which rows have what they need, is not kept.
+        """
+        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
+        given = _given_to(model, X_public, y_public)
+        parts.check_target(model, labelled=y_public is not None)
+        noise, of_model = self._noises()
+        check = check_of_blocks(model, y) if is_elsewhere(X) else None
+        table, y = read_rows(X, parts.table.schema, y, check)
+        remember(self, X)
+        public = _read_public(X_public, parts.table)
+        tell_of_dropped(X, parts.table.schema)
+        records = check_groups(groups, table.numbers)
+        # What may be refused is refused before anything is paid for.
+        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
+        targets = checked.data.targets if parts.estimates_target else None
+        purchase = parts.purchase(None if targets is None else targets.shape[1])
+        purchase.check_found(parts.target, table.numbers)
+        ranges = purchase.budget(parts.target, records.n)
+        purchase.check_legible(ranges, records)
+        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
+        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
+        assumed = ("schema of the table", *checked.public)
+        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
+        limits = self._encoded(parts, purchase, ranges, table, targets, call)
+        plan = parts.fit(encoder.encoding_, ranges, limits)
+        rows = _encoded_rows(encoder, model, table, records.n, forming=not is_dataset(X))
+        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+        given |= {"groups": groups, "noise": of_model, "call": call}
+        return plan, limits, rows, y, given
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
         steps = [step for _, step in self.steps]
@@ -745,6 +757,30 @@ def _checked(
         copied: Any = clone(model)
         rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
         return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))
+
+
+def _encoded_rows(
+    encoder: TableEncoder, model: Any, table: Table, n_records: int, *, forming: bool
+) -> Any:
+    """Encoded rows of a table for the model: there, or formed in every step where they are many.
+
+    Those of a dataset are made anew in every pass as it is, and are not `forming`.
+    """
+    encoding, here = encoder.encoding_, isinstance(table, Table)
+    on_cpu = check_device(getattr(model, "device", "cpu")) is None
+    if (
+        forming
+        and on_cpu
+        and is_formed(encoding, n_records)
+        and (not here or _nameless(encoder, table))
+    ):
+        return where_rows_are(formed_rows, table, encoding)
+    return encoder.transform(table) if here else where_rows_are(encoding, table)
+
+
+def _nameless(encoder: TableEncoder, table: Table) -> bool:
+    """Whether encoded rows are arrays: a model of data frames has names, in `predict` as well."""
+    return isinstance(encoder.transform(Table(table.numbers[:0], table.codes[:0])), np.ndarray)
 
 
 def _blank(table: Table, n_features: int) -> np.ndarray:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,8 +23,9 @@ from scipy.special import ndtri
 _CELLS, _MOST_ROUNDS = 2.0**8, 300
 
 
-# Records whose bytes are drawn at once (256 MiB).
-_AT_ONCE = 1 << 28
+# Draws of a batch that are made at once, which should not leave the cache, and the most records
+# that one of them passes over.
+_AT_ONCE, _PASSED = 1 << 16, 255
 
 # Integers that are drawn at once where the same is asked for again: a draw of so many takes two to
 # three times as long as one of a few.
@@ -216,19 +218,89 @@ def _as_uniform(bits: np.ndarray) -> np.ndarray:
 def poisson_indices(bits: _Bits, n: int, rate: float) -> np.ndarray:
     """Sorted indices that each of `n` enters by itself, with a probability of `rate`.
 
-    Rounded up to a multiple of 2^-53. A record enters if 53 random bits are a number below ``rate *
-    2^53``. The first 8 of them tell so for all but one record in 256: only those draw the others.
+    Rounded up to a multiple of 2^-53, and then exactly so. What is drawn is how many records are
+    passed over before one that enters: bits are needed for those that enter, and not for all. No
+    draw passes over more than 255. If none of so many enters, the next draw begins behind them:
+    that they did not enter tells nothing of the others. Where more than half enter, those that do
+    not are drawn.
     """
-    if n > _AT_ONCE:  # a byte a record is much, of 10^10 of them
-        starts = range(0, n, _AT_ONCE)
-        parts = (poisson_indices(bits, min(_AT_ONCE, n - start), rate) for start in starts)
-        return np.concatenate([start + part for start, part in zip(starts, parts, strict=True)])
-    first, others = divmod(math.ceil(rate * 2**53), 2**45)
-    drawn = bits((-(-n // 8),)).view(np.uint8)[:n]
-    inside, unsure = drawn < first, np.flatnonzero(drawn == first)
-    if len(unsure):
-        inside[unsure] = bits(unsure.shape) >> np.uint64(64 - 45) < np.uint64(others)
+    chance = math.ceil(rate * 2**53)
+    if chance <= 2**52:
+        return _drawn_indices(bits, n, chance)
+    inside = np.ones(n, dtype=bool)
+    inside[_drawn_indices(bits, n, 2**53 - chance)] = False
     return np.flatnonzero(inside)
+
+
+def _drawn_indices(bits: _Bits, n: int, chance: int) -> np.ndarray:
+    """The same by a probability times 2^53, of at most a half."""
+    if chance == 0:
+        return np.empty(0, np.intp)
+    gaps = _Gaps.of(chance)
+    found, start = [np.empty(0, np.intp)], 0
+    while start < n:
+        number = (n - start) / gaps.mean
+        number = min(math.ceil(number + 2 * math.sqrt(number)) + 8, _AT_ONCE)
+        passed = gaps.drawn(bits, number)
+        entered = passed < _PASSED
+        ends = np.cumsum(passed + entered, dtype=np.intp)  # places behind those that are decided
+        ends += start - 1
+        start = int(ends[-1]) + 1
+        found.append(ends if entered.all() else ends[entered])
+    batch = found[1] if len(found) == 2 else np.concatenate(found)
+    return batch[: np.searchsorted(batch, n)]
+
+
+class _Gaps:
+    """How many records are passed over before one that enters, with a probability of p each.
+
+    At least s of them with a probability of ``(1 - p)^s``, which is where a uniform number is below
+    that. Of its endless bits no more are drawn than tell so: 16 for nearly all, then 48 more, and
+    after that as many as it takes, compared in integers. So all probabilities are exact.
+    """
+
+    def __init__(self, chance: int):
+        self._powers = [1]  # of 1 - p, times 2^53 to the same power
+        for _ in range(_PASSED):
+            self._powers.append(self._powers[-1] * (2**53 - chance))
+        whole = [(power << 64) >> (53 * s) for s, power in enumerate(self._powers)]
+        self._limits = np.array(whole[:0:-1], np.uint64)  # to 64 bits, rounded down, from the least
+        # What the first 16 bits tell; no number that can be drawn where a limit begins with them.
+        limits = np.bincount((self._limits >> np.uint64(48)).astype(np.intp), minlength=1 << 16)
+        below = np.cumsum(limits) - limits
+        self._told = np.where(limits > 0, _PASSED + 1, _PASSED - below).astype(np.uint16)
+        # Records that a draw decides, in the mean.
+        self.mean = math.fsum(math.ldexp(t, -64) for t in [2**64, *whole[1:_PASSED]])
+
+    @staticmethod
+    @lru_cache(8)
+    def of(chance: int) -> _Gaps:
+        """By the probability times 2^53, which is public."""
+        return _Gaps(chance)
+
+    def drawn(self, bits: _Bits, number: int) -> np.ndarray:
+        """At least so many draws, uint16: of records that are passed over, 255 at most."""
+        words = bits((-(-number // 4),)).view(np.uint16)
+        passed = self._told.take(words)
+        unsure = np.flatnonzero(passed > _PASSED)
+        if len(unsure):
+            more = words[unsure].astype(np.uint64) << np.uint64(48)
+            more |= bits(unsure.shape) >> np.uint64(16)
+            below = np.searchsorted(self._limits, more, side="right")
+            passed[unsure] = _PASSED - below
+            for i in np.flatnonzero(self._limits[below - 1] == more):
+                passed[unsure[i]] = self._exact(bits, int(more[i]))
+        return passed
+
+    def _exact(self, bits: _Bits, number: int) -> int:
+        """Records that a number passes over which begins with these 64 bits."""
+        size = 64
+        while True:
+            scaled = [(p << size, 53 * s) for s, p in enumerate(self._powers)][1:]
+            least = sum((number + 1) << shift <= limit for limit, shift in scaled)
+            if least == sum(number << shift < limit for limit, shift in scaled):
+                return least
+            number, size = number << 64 | int(bits((1,))[0]), size + 64
 
 
 # For each 12 bits, 2 to the power of minus the zeros before the first one; 0 where there is none.

@@ -44,8 +44,11 @@ _NEAR = 2.0**9
 # Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
 _FARTHEST = 2.0**12
 
-# Numbers of a chunk in float64 (2 MiB, and 1 MiB): a few copies of them should stay in the cache.
-_CHUNK, _FOLDED_CHUNK = 1 << 18, 1 << 17
+# Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
+_CHUNK = 1 << 18
+
+# Entries of rows that are cut together, of each pass.
+_RUN = 1 << 11
 
 # Most slack of sums over rows that are not standardised one by one.
 _MOST_SLACK = 1e-4
@@ -153,11 +156,16 @@ class _Folded:
         low, high = as_like(self.low, X), as_like(self.high, X)
         if not isinstance(X, np.ndarray):
             out[...] = at_most(at_least(X, low), high)
-        elif X.dtype == out.dtype:
-            np.minimum(np.maximum(X, low, out=out), high, out=out)
-        else:
-            kept = Scratch(X.shape, X.dtype)
-            out[...] = np.minimum(np.maximum(X, low, out=kept.array), high, out=kept.array)
+            return
+        # In runs of many rows: NumPy takes twice as long for the entries of one after the other.
+        kept, together = Scratch(X.shape, X.dtype), max(1, _RUN // X.shape[1])
+        whole = len(X) - len(X) % together
+        for rows, times in ((slice(whole), together), (slice(whole, None), 1)):
+            shape = (-1, times * X.shape[1])
+            own = kept.array[rows].reshape(shape)
+            np.maximum(X[rows].reshape(shape), np.tile(low, times), out=own)
+            np.minimum(own, np.tile(high, times), out=own)
+        out[...] = kept.array
 
 
 @dataclass(frozen=True)
@@ -206,7 +214,7 @@ class AffineRows(RecordRows):
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_dense = None, 1.0, False
-        self.chunk = self._step(_CHUNK)
+        self.chunk = chunk_rows(X, max(1, _CHUNK // max(X.shape[1], self.width)))
 
     # Other views of the same records --------------------------------------------------------
 
@@ -225,11 +233,7 @@ class AffineRows(RecordRows):
 
     def mixed(self, mixing: Mixing) -> AffineRows:
         """The records as ``W^T u_i``."""
-        most = _CHUNK if mixing.folded is None else _FOLDED_CHUNK
-        return changed(self, mixing=mixing, radius=math.inf, _lengths=None, chunk=self._step(most))
-
-    def _step(self, most: int) -> int:
-        return chunk_rows(self.X, max(1, most // max(self.X.shape[1], self.width)))
+        return changed(self, mixing=mixing, radius=math.inf, _lengths=None)
 
     def with_columns(self, beside: Array) -> AffineRows:
         """The records with other numbers (n, c) after those that they have."""
@@ -342,9 +346,11 @@ class AffineRows(RecordRows):
             U[:, k + self._constant :] = self._beside[rows, :]
         return U
 
-    def _empty(self, rows: slice) -> Array:
-        xp, shape = namespace(self.X), (self.X[rows, :1].shape[0], self.width)
-        return xp.empty(shape, dtype=xp.float64, device=device(self.X))
+    def _empty(self, rows: Any) -> Array:
+        # Rows may have to be formed, so that they are not asked how many they are.
+        xp, some = namespace(self.X), isinstance(rows, slice)
+        n = len(range(*rows.indices(self.n_rows))) if some else len(rows)
+        return xp.empty((n, self.width), dtype=xp.float64, device=device(self.X))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
         """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""

@@ -23,6 +23,7 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, Total, slices
+from dpsubspace._rows.formed import on_cpu
 from dpsubspace._rows.remote import RemoteRows
 
 # Work (see :meth:`Chunked.bytes_read`) from which on two threads are faster than one.
@@ -103,10 +104,11 @@ class _ChunksElsewhere(Chunks):
     ) -> Any:
         parts = self._records.data.parts
         own = None if batch is None else parts.split(batch)
-        first, *others = parts.call(_total_of_part, self._records, function, new, own=own)
-        for other in others:
-            first.merge(other)
-        return first
+        found = iter(parts.call(_total_of_part, self._records, function, new, own=own))
+        total = next(found)
+        for other in found:
+            total.merge(other)
+        return total
 
 
 def _total_of_part(
@@ -133,11 +135,11 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     if isinstance(records.data, RemoteRows):
         yield _ChunksElsewhere(records, _not_here)
         return
-    on_cpu = isinstance(records.data, np.ndarray) or sparse.issparse(records.data)
-    if not on_cpu:
+    if not (on_cpu(records.data) or sparse.issparse(records.data)):
         yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
-    threads = _THREADS.get() or _blas_threads()
+    _keep_memory()
+    threads = _THREADS.get() or blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
 
         def visit(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
@@ -152,6 +154,22 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
             return chain.from_iterable(workers.map(quiet, chunks[some]) for some in parts)
 
         yield Chunks(records, visit)
+
+
+# Longest array that is freed before there are chunks: see below.
+_KEPT = 1 << 24
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the allocator keep the memory of one chunk for the next.
+
+    That of the GNU C library hands memory back to the system where more is free than twice the
+    longest array that it has freed so far. To get it again, page by page and cleared, takes up to
+    twice as long as what is computed: so one longer than those of chunks is freed first. It is not
+    written to, and takes no memory itself; others do the same where it changes nothing.
+    """
+    np.empty(_KEPT, np.uint8)
 
 
 # Threads to use in place of those that BLAS would.
@@ -174,7 +192,7 @@ def _blas() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _blas_threads() -> int:
+def blas_threads() -> int:
     return max((library["num_threads"] for library in _blas().info()), default=1)
 
 

@@ -30,22 +30,17 @@ from uuid import uuid4
 import numpy as np
 
 from dpsubspace._checks import is_collection
+from dpsubspace._rows.blocks import FIRST, ROWS, dealt_out, joined, of_no_rows
 from dpsubspace._rows.chunks import using_threads
-from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
-from dpsubspace._rows.together import HELD, NAMES, dealt, gathered, joined_names
+from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts
+from dpsubspace._rows.together import HELD, dealt, gathered
 from dpsubspace.exceptions import ClusterError, warn
-
-# What parts hold from the beginning. Tables have codes of categories beside their numbers.
-ROWS, CODES, TARGETS = "rows", "codes", "targets"
-
-# The number of the first block of a part.
-FIRST = "first"
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
 
 
-def load(
+def load_collections(
     rows: Any,
     targets: Any,
     checked: Callable[..., dict[str, np.ndarray]],
@@ -199,7 +194,7 @@ class _DaskParts(RowParts):
         for refusal in seen:
             if isinstance(refusal, str):
                 raise ValueError(refusal)
-        self.template = _of_no_rows([one.kinds for one in seen])
+        self.template = of_no_rows([one.kinds for one in seen])
         self._kinds = [one.kinds for one in seen]
         self._sizes = [sum(one.lengths) for one in seen]
         lengths = [length for one in seen for length in one.lengths]
@@ -296,10 +291,7 @@ class _DaskParts(RowParts):
 
     def scattered(self, values: np.ndarray) -> RemoteRows:
         """An array that lies here, dealt out to the parts: for tests, since each gets all of it."""
-        rows, first = self.leaf(ROWS, self.template[ROWS]), self.leaf(FIRST, np.zeros(1, dtype=int))
-        return where_rows_are(
-            _taken, np.asarray(values, dtype=np.float64), self._block_starts, first, rows
-        )
+        return dealt_out(self, values, self._block_starts)
 
     def _submit(self, function: Any, *given: Sequence[Any]) -> list[Any]:
         from dask import config  # pyright: ignore[reportPrivateImportUsage]
@@ -457,26 +449,6 @@ def _warn_of_memory(fullest: _Seen) -> None:
         )
 
 
-def _of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str, np.ndarray]:
-    """Arrays of no rows like those of the parts; ValueError where these differ."""
-    for other in kinds[1:]:
-        for name, kind in kinds[0].items():
-            _check_alike(name, kind, other[name])
-    shapes = {name: kind for name, kind in kinds[0].items() if name not in (FIRST, HELD)}
-    return {name: np.empty((0, *shape), dtype) for name, (dtype, shape) in shapes.items()}
-
-
-def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
-    """ValueError where blocks of a collection have different types or widths."""
-    if one != other:
-        called = {ROWS: "X", CODES: "X", TARGETS: "y"}.get(name, name)
-        of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
-        raise ValueError(
-            f"`{called}` has blocks of different types or widths: {of[0]}, and {of[1]}. Give all"
-            " blocks the same columns and one type, by astype or map_partitions for example."
-        )
-
-
 # Tasks ----------------------------------------------------------------------------------------
 
 
@@ -491,56 +463,24 @@ def _read(source: bytes, checked: bytes, first: int) -> RowPart | str:
         for block in keys:
             yield get_sync(cull(graph, list(block))[0], list(block))
 
-    return _joined(blocks(), checked, first)
+    return _part(blocks(), checked, first)
 
 
 def _join(blocks: list[list[Any]], checked: bytes, first: int) -> RowPart | str:
-    return _joined(blocks, checked, first)
+    return _part(blocks, checked, first)
 
 
-def _joined(blocks: Any, checked: bytes, first: int) -> RowPart | str:
-    """Check blocks and put them into one array each for rows and targets.
+def _part(blocks: Any, checked: bytes, first: int) -> RowPart | str:
+    """The part that blocks make; a message where they cannot be used.
 
-    Gives a message where they cannot be used: errors of tasks fill the logs of workers.
+    An error of a task would fill the logs of a worker.
     """
-    check, found, lengths, names = pickle.loads(checked), {}, [], []
-    for number, block in enumerate(blocks, first):
-        try:
-            arrays = check(*block)
-            if len({len(array) for array in arrays.values()}) > 1:
-                of = " and ".join(str(len(array)) for array in arrays.values())
-                of = "other numbers of" if NAMES in arrays else of  # these are private
-                raise ValueError(f"a block of `X` and its block of `y` have {of} rows.")
-            if NAMES in arrays:
-                names.append(arrays.pop(NAMES))
-            for name, array in arrays.items():
-                _append(found, name, array)
-        except ValueError as error:
-            return f"{error} This is about partition {number}, counted from 0."
-        lengths.append(len(arrays[ROWS]))
+    named = ((f"partition {i}, counted from 0", block) for i, block in enumerate(blocks, first))
     try:
-        found |= {NAMES: joined_names(names)} if names else {}
+        arrays, lengths = joined(named, pickle.loads(checked))
     except ValueError as error:
         return str(error)
-    return RowPart(found | {FIRST: np.array([first])}, lengths)
-
-
-def _append(found: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
-    """Add a block to an array, in place: that moves pages of memory and copies no row."""
-    if name not in found:
-        found[name] = np.array(array, order="C")  # its own, since it grows
-        return
-    known = found[name]
-    _check_alike(name, (known.dtype, known.shape[1:]), (array.dtype, array.shape[1:]))
-    before = len(known)
-    known.resize((before + len(array), *known.shape[1:]), refcheck=False)
-    known[before:] = array
-
-
-def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any) -> np.ndarray:
-    """Entries of the rows of a part, by the number of its first block."""
-    start = starts[first[0]]
-    return values[start : start + len(rows)]
+    return RowPart(arrays | {FIRST: np.array([first])}, lengths)
 
 
 def _dealt(part: RowPart | str, n_parts: int) -> list[Any]:

@@ -38,9 +38,12 @@ from dpsubspace._array import (
     row_product,
     run_sums,
     slices,
+    sparse_rows,
+    squares_of_rows,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
+from dpsubspace._rows.formed import FormedRows, Layout, on_cpu
 from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
 from dpsubspace._rows.remote import RemoteRows, where_rows_are
 
@@ -77,6 +80,8 @@ class Features(RecordRows):
         self.factors, self.lengths = row_map.factors(X)
         self._microbatch_size = microbatch_size
         self.chunk, self._columns = chunk_rows(X, microbatch_size), 1
+        if isinstance(X, FormedRows) and microbatch_size is None:
+            self.chunk = X.chunk
         self.width = X.shape[1] + (self.bias is not None)
         self._whole = bool(namespace(self.factors).all(self.factors > 0))
         self.shift: Shift | None = None
@@ -201,7 +206,7 @@ class Features(RecordRows):
         step = self.chunk
         if batch is None:
             # At least two where there is much to do, by the public size of dense rows alone.
-            if isinstance(self.X, np.ndarray) and self.bytes_read() >= SHARED:
+            if on_cpu(self.X) and self.bytes_read() >= SHARED:
                 step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
             return even_slices(self.n_rows, step)
         if not sparse.issparse(self.X):  # gathered rows are copies, in float64
@@ -247,22 +252,27 @@ class Features(RecordRows):
         if place in self._blocks:
             return self._blocks[place]
         block = self._block(rows, self.dtype)
-        if not sparse.issparse(self.X) and self.dtype == self.X.dtype:
+        if not isinstance(self.X, FormedRows) and self.dtype == self.X.dtype:  # else a copy
             self._blocks[place] = block
         return block
 
     def _block(self, rows: Array, dtype: Array) -> FeatureBlock:
-        contiguous = isinstance(self.X, np.ndarray) and self.X.flags.c_contiguous
-        if contiguous and not isinstance(rows, slice):
+        layout, contiguous = None, isinstance(self.X, np.ndarray) and self.X.flags.c_contiguous
+        if isinstance(self.X, FormedRows):
+            X, layout = self.X.entries(rows), self.X.layout
+        elif contiguous and not isinstance(rows, slice):
             X = self.X.take(rows, axis=0)  # faster than an index, but copies what is not contiguous
+        elif isinstance(rows, slice) and sparse.issparse(self.X):
+            X = sparse_rows(self.X, rows)
         else:
             X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
             X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
         factors, shrink = self._in(namespace(self.factors).float64 if sparse.issparse(X) else dtype)
         shrink = None if shrink is None else shrink[rows]
+        options = {"whole": self._whole, "layout": layout}
         return FeatureBlock(
-            X, factors[rows], self.bias, self.shift, shrink, self.columns, whole=self._whole
+            X, factors[rows], self.bias, self.shift, shrink, self.columns, **options
         )
 
     def _in(self, dtype: Any) -> tuple[Array, Array | None]:
@@ -298,17 +308,8 @@ class Features(RecordRows):
         if self.shift is None:
             return self.lengths
         if self._distances is None:
-            step = self.chunk if sparse.issparse(self.X) else piece_rows(self.X)
-
-            def of_chunk(rows: slice) -> list[Array]:
-                found = []
-                for part in slices(rows.stop - rows.start, step) or [slice(0, 0)]:
-                    some = slice(rows.start + part.start, rows.start + part.stop)
-                    found.append(self.at(some).norms(self.lengths[some]))
-                return found
-
             with over_chunks(self) as each:
-                parts = [part for parts in each(of_chunk) for part in parts]
+                parts = list(each(lambda rows: self.at(rows).norms(self.lengths[rows])))
             self._distances = namespace(self.lengths).concat(parts)
         return self._distances
 
@@ -376,7 +377,8 @@ class FeatureBlock:
 
     Factors are float64, `bias` is the bias entry before them and `shift` what is subtracted and
     appended after them. `shrink` are factors of the features after that, in float64, and `columns`
-    those of their columns. `whole` says that no factor is 0, where that is known.
+    those of their columns. `whole` says that no factor is 0, where that is known. With a `layout`,
+    `X` has the entries of rows that are formed.
     """
 
     def __init__(
@@ -389,8 +391,10 @@ class FeatureBlock:
         columns: Array | None = None,
         *,
         whole: bool = False,
+        layout: Layout | None = None,
     ):
         self.X = X
+        self._layout = layout
         self.bias = bias
         self.shift = shift
         self.columns = columns
@@ -419,6 +423,8 @@ class FeatureBlock:
         """Features times `params` of shape (width, c): (k, c)."""
         xp, d, params = namespace(self.scale), self.X.shape[1], self._weighed(params)
         weights = params[:d, :]
+        if self._layout is not None:
+            weights = self._layout.inward(weights)
         if not sparse.issparse(self.X):
             weights = as_like(weights, self.X)
         scores = columns_of_product(self.X, weights)
@@ -449,7 +455,8 @@ class FeatureBlock:
         if self.shrink is not None:
             weights = weights * self.shrink
         scaled = residuals * (weights * self.scale)[:, None]
-        parts = [row_product(self.X, scaled)]
+        sums = row_product(self.X, scaled)
+        parts = [sums if self._layout is None else self._layout.outward(sums)]
         if self.bias is not None:
             parts.append(self.bias * column_sums(scaled)[None, :])
         total = xp.concat(parts, axis=0) if len(parts) > 1 else parts[0]
@@ -474,11 +481,11 @@ class FeatureBlock:
         weights = xp.astype(weights, xp.float64)
         if self.shrink is not None:
             weights = weights * self.shrink
-        columns = []
+        columns, rows = [], self._rows(self.X)
         for residual in residuals.T:
             own = weights * xp.where(weights == 0, xp.zeros_like(residual), residual)
             scaled = own * self.scale
-            parts = [run_sums(self.X, scaled, counts)]
+            parts = [run_sums(rows, scaled, counts)]
             if self.bias is not None:
                 parts.append(self.bias * run_sums(scaled[:, None], xp.ones_like(scaled), counts))
             total = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
@@ -495,7 +502,7 @@ class FeatureBlock:
         if sparse.issparse(self.X):
             rows = self.X.toarray().astype(np.float64, copy=False) * self.scale[:, None]
         else:
-            rows = self.X * self.scale[:, None]
+            rows = self._rows(self.X) * self.scale[:, None]
         xp = namespace(rows)
         entries = [rows]
         if self.bias is not None:
@@ -535,13 +542,26 @@ class FeatureBlock:
             squares = np.maximum(squares, 0) + 8 * (d + 8) * EPS * (lengths + center) ** 2
         else:
             scale = xp.astype(self.scale, xp.float64)
-            rows = xp.astype(X, xp.float64) * scale[:, None]
-            if self.columns is not None:
-                rows *= self.columns[None, :]
-            rows -= mean[None, :d]
-            squares = xp.vecdot(rows, rows) + vanished(rows)
+            pieces = slices(X.shape[0], piece_rows(X)) or [slice(0, 0)]
+            squares = xp.concat([self._squares(some, scale, mean[:d]) for some in pieces])
             if self.bias is not None:
                 squares = squares + (self.bias * scale - mean[d]) ** 2
         if self.shift.constant is not None:
             squares = squares + self.shift.constant**2
         return xp.sqrt(squares) * (1 + (d + 8) * EPS)
+
+    def _rows(self, X: Array) -> Array:
+        """Rows as they came, of their entries where they are formed."""
+        return X if self._layout is None else self._layout.features(X)
+
+    def _squares(self, some: slice, scale: Array, mean: Array) -> Array:
+        """Squared norms of some features, of dense rows, without those of the bias entry."""
+        xp, columns = namespace(scale), self.columns
+        rows = xp.astype(self.X[some, :], xp.float64) * scale[some, None]
+        if self._layout is not None:  # a norm has no order
+            mean, places = mean[self._layout.places], self._layout.places
+            columns = self._layout.sizes * (1.0 if columns is None else columns[places])
+        if columns is not None:
+            rows *= columns[None, :]
+        rows -= mean[None, :]
+        return squares_of_rows(rows) + vanished(rows)

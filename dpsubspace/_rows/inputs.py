@@ -20,8 +20,11 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dpsubspace._checks import check_real, is_collection, refuse_collection, shown
-from dpsubspace._rows.dask_parts import ROWS, TARGETS, load
+from dpsubspace._checks import check_real, is_dataset, is_elsewhere, refuse_collection, shown
+from dpsubspace._rows.blocks import ROWS, TARGETS
+from dpsubspace._rows.dataset_parts import DatasetColumns
+from dpsubspace._rows.elsewhere import load
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import columns_of, names_of_rows
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 from dpsubspace._rows.together import NAMES, PRESENT, name_array
@@ -96,23 +99,26 @@ def named(function: str) -> BaseEstimator:
 
 def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:
     """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
-    if is_collection(X):
-        _check_taken(estimator)
+    if is_elsewhere(X):
+        if not reset and is_dataset(X):  # nobody would get what is made of each row
+            refuse_collection("X", X)
+        _check_taken(estimator, X)
+        X = _named_columns(X)
         _check_names(estimator, X, reset=reset)
         return load(X, None, _BlockOfRows())[ROWS]
     form = "csr" if accept_sparse else False
-    return _plain(_validated(estimator, X, reset=reset, accept_sparse=form))
+    return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one label a row."""
-    if is_collection(X) or isinstance(X, RemoteRows):
+    if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
     form = "csr" if accept_sparse else False
-    X, y = _validated(estimator, X, _of_numpy(y), reset=True, accept_sparse=form)
-    return _plain(X), y
+    found, y = _validated(estimator, _there(X), _of_numpy(y), reset=True, accept_sparse=form)
+    return _plain(X, found), y
 
 
 def _of_numpy(y: Any) -> Any:
@@ -133,12 +139,12 @@ def check_rows_and_targets(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
-    if is_collection(X) or isinstance(X, RemoteRows):
+    if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _values, groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
-    X, y = _validated(estimator, X, _numbers(y), reset=True, **options)
-    return _plain(X), _finite(y)
+    found, y = _validated(estimator, _there(X), _numbers(y), reset=True, **options)
+    return _plain(X, found), _finite(y)
 
 
 def _finite(y: Any) -> np.ndarray:
@@ -182,15 +188,21 @@ def _collections(
 
     Rows that lie there already were made of a table, with targets of :func:`check_of_blocks`.
     """
-    _check_taken(estimator)
+    _check_taken(estimator, X)
     _check_given(estimator, y)
     if isinstance(X, RemoteRows):
-        _validated_part(estimator, X.template, reset=True)
+        _validated_part(estimator, _there(X.template), reset=True)
         return X, y
+    X = _named_columns(X, y)
     _check_names(estimator, X, reset=True)
     persons = columns_of(groups) if getattr(estimator, "_takes_persons", False) else ()
     found = load(X, y, _BlockOfRows(targets), *persons)
     return found[ROWS], found[TARGETS]
+
+
+def _named_columns(X: Any, y: Any = None) -> Any:
+    """What is asked for columns: a collection itself, or those of a dataset that are not `y`."""
+    return DatasetColumns.of(X, y) if is_dataset(X) else X
 
 
 def check_of_blocks(estimator: Any, y: Any) -> Callable[[Any], np.ndarray]:
@@ -207,9 +219,11 @@ def _check_given(estimator: Any, y: Any) -> None:
         )
 
 
-def _check_taken(estimator: Any) -> None:
+def _check_taken(estimator: Any, X: Any) -> None:
     """ValueError unless an estimator says by `_takes_collections` that it takes collections."""
     if not getattr(estimator, "_takes_collections", False):
+        if is_dataset(X):
+            refuse_collection("X", X)
         raise ValueError(
             f"{type(estimator).__name__} does not take Dask collections: pass X.compute() and"
             " y.compute() where they fit into memory. tabular_pipeline, the linear estimators,"
@@ -248,7 +262,7 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
-        rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
+        rows = _plain(X, _validated_part(BaseEstimator(), X, reset=True))
         found = {ROWS: rows}
         if self.targets is not None:
             found[TARGETS] = self.targets(y)
@@ -261,8 +275,13 @@ class _BlockOfRows:
 
 def _labels(y: Any) -> np.ndarray:
     """Labels of a block; text as objects, which have one type whatever their lengths."""
-    y = column_or_1d(y)
-    assert_all_finite(y, input_name="y")
+    y, message = column_or_1d(y), None
+    try:
+        assert_all_finite(y, input_name="y")
+    except ValueError as error:
+        message = without_values(y, str(error))
+    if message is not None:
+        raise ValueError(message)
     if y.dtype.kind == "O":
         _distinct(y)
     return y.astype(object) if y.dtype.kind in "US" else y
@@ -309,12 +328,20 @@ def _validated(
     raise ValueError(without_values(X, message, way_out))
 
 
-def _plain(X: Any) -> Any:
+def _there(X: Any) -> Any:
+    """Rows to validate: zeros in place of rows that are formed where they are used."""
+    return X.blank if isinstance(X, FormedRows) else X
+
+
+def _plain(given: Any, X: Any) -> Any:
     """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
 
+    It is what validation made of the rows that were `given`, which stay where they are formed.
     Norms are taken entry by entry: two entries in one place would be bounded one by one
     and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
     """
+    if isinstance(given, FormedRows):
+        return given
     if not sparse.issparse(X):
         return np.asarray(X)
     X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
@@ -409,7 +436,7 @@ def check_classes(
     """
     if isinstance(y, RemoteRows):
         # Which labels occur is public where `classes` does not name them.
-        found = for_each_part(np.unique, y)
+        found = [*for_each_part(np.unique, y)]
         labels, _ = check_classes(_twice(np.concatenate(found)), classes)
         return labels, where_rows_are(np.searchsorted, labels, y)
     if classes is None:

@@ -37,6 +37,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._rows.chunks import Slices, over_chunks
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
 from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons, whole
 
@@ -116,6 +117,9 @@ class RowMap:
 
 def _all_norms(X: Array) -> Array:
     """Norms of rows, by all threads."""
+    if isinstance(X, FormedRows):
+        with over_chunks(Slices(X, X.chunk)) as each:
+            return np.concatenate(list(each(X.norms)))
     step = chunk_rows(X)
     if sparse.issparse(X) or X.shape[0] <= step:
         return row_norms(X)
@@ -377,7 +381,8 @@ def _in_parts(parts: RowParts) -> Records:
     if n is None:
         raise ValueError(
             "`groups` is taken for Dask collections by DPSGDClassifier, DPSGDFClassifier and"
-            " DPSGDRegressor: for others, pass arrays, or keep one row of each person."
+            " DPSGDRegressor outside of tabular_pipeline: for others, and for datasets of PyArrow,"
+            " pass rows in memory, or keep one row of each person."
         )
     index, held = parts.leaf(PERSONS, np.empty(0, np.int64)), parts.leaf(HELD, np.zeros(1, int))
     weights = where_rows_are(parts_of_persons, index, held, exact_steps(n))

@@ -158,8 +158,9 @@ def _stacked(*columns: np.ndarray) -> np.ndarray:
 
 def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
-    total, *others = for_each_part(function, *args)
-    for other in others:
+    found = iter(for_each_part(function, *args))
+    total = next(found)
+    for other in found:
         if hasattr(total, "merge"):
             total.merge(other)
         else:
@@ -167,8 +168,11 @@ def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     return total
 
 
-def for_each_part(function: Callable[..., Any], *args: Any) -> list[Any]:
-    """``function(*args)`` of each part; of the one that there is, where rows lie here."""
+def for_each_part(function: Callable[..., Any], *args: Any) -> Iterable[Any]:
+    """``function(*args)`` of each part; of the one that there is, where rows lie here.
+
+    Of rows that are read again, it is made as it is asked for, and all of it must be.
+    """
     needs = [need for arg in args for need in _remotes(arg)]
     return needs[0].parts.call(function, *args) if needs else [function(*args)]
 
@@ -237,6 +241,7 @@ class RowParts(ABC):
     """
 
     n_persons: int | None = None
+    keeps = True  # Whether parts keep what they have made for the next call
     template: dict[str, np.ndarray]  # Arrays of no rows, by the names of leaves
 
     def __init__(self, n: int):
@@ -245,8 +250,11 @@ class RowParts(ABC):
         self._sent: set[str] = set()  # keys of recipes that all parts have had
 
     @abstractmethod
-    def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
-        """Results of :meth:`RowPart.run` for all parts, in their order."""
+    def run(self, task: bytes, own: Sequence[Any] | None) -> Iterable[Any]:
+        """Results of :meth:`RowPart.run` for all parts, in their order.
+
+        They may be made one after another, as they are asked for. Whoever asks must ask for all.
+        """
 
     @abstractmethod
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
@@ -260,7 +268,7 @@ class RowParts(ABC):
     def scattered(self, values: np.ndarray) -> RemoteRows:
         """An array with an entry for each row that lies here, dealt out to the parts."""
 
-    def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> list[Any]:
+    def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> Iterable[Any]:
         """``function(*args)`` on each part; `own` has a last argument for each part."""
         body, needs = _packed((function, args))
         _parts_of(needs)  # all of them are made of the same rows
@@ -274,6 +282,8 @@ class RowParts(ABC):
             recipes = [known[key] for key in known if again or key not in self._sent]
             task = (recipes, body, keys, dropped, own is not None)
             found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
+            if not self.keeps:
+                return found  # none of them can be missing, since all recipes were sent
             if not any(isinstance(result, _Missing) for result in found):
                 break
         self._sent.update(known)

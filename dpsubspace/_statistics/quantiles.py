@@ -175,7 +175,7 @@ def refuse_exact_quantiles(target: Target, values: Any) -> None:
     if isinstance(values, RemoteRows) and not target.private:
         raise ValueError(
             "`epsilon`=inf takes exact quantiles, which need all values in one place: give a finite"
-            " epsilon, or use the quantiles of Dask itself."
+            " epsilon, or use the quantiles of Dask or PyArrow themselves."
         )
 
 

@@ -502,7 +502,7 @@ def interval(
 
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
-    """Released counts of private rows by score and label.
+    """Noisy counts of private rows by predicted score and label, from which metrics are computed.
 
     From these follow ROC curves, calibration curves and confusion matrices, and what they might
     have been with another sample and other noise.

@@ -74,8 +74,8 @@ def _wanted(frame: Any, columns: Any) -> list[Any]:
         )
     if twice := [name for name, times in Counter(names).items() if times > 1 and name in wanted]:
         raise ValueError(
-            f"`frame` has more than one column of the names {shown(twice)}: rename or drop all but"
-            " one of each."
+            f"`frame` has more than one column with the names {shown(twice)}: rename or drop all"
+            " but one of each."
         )
     return list(wanted)
 

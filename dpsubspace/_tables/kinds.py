@@ -228,6 +228,12 @@ class Categories(Kind):
 KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
 
 
+def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
+    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
+    most = max((len(kind.values) for kind in kinds if kind._categorical), default=2)
+    return np.min_scalar_type(-max(most, 2))
+
+
 # Values -------------------------------------------------------------------------------------
 
 
@@ -336,8 +342,8 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
     if kinds:
         raise ValueError(
             f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
-            " text into numbers, for example with pandas.to_numeric, or name the values that are"
-            " public in Categories([...])."
+            " text into numbers, for example with pandas.to_numeric, or, if the values are"
+            " public, list them in Categories([...])."
         )
     try:
         return np.array(values, dtype=np.float64)

@@ -13,8 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpsubspace._checks import is_collection
-from dpsubspace._rows.dask_parts import CODES, ROWS, TARGETS, load
+from dpsubspace._checks import is_dataset, is_elsewhere
+from dpsubspace._rows.blocks import CODES, ROWS, TARGETS
+from dpsubspace._rows.dataset_parts import DatasetColumns
+from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.schema import Schema, Table, read_table
 
@@ -41,9 +43,9 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str) -> Table:
 
     A table of such a frame has columns in parts, which stay on the workers.
     """
-    if not is_collection(frame):
+    if not is_elsewhere(frame):
         return read_table(frame, schema, name=name)
-    if not hasattr(frame, "columns") or frame.ndim != 2:
+    if not is_dataset(frame) and (not hasattr(frame, "columns") or frame.ndim != 2):
         raise ValueError(
             f"`{name}` is a Dask array or series, and columns are found by name: pass a Dask data"
             " frame."
@@ -57,9 +59,11 @@ def columns_of(frame: Any, schema: Schema, name: str = "X") -> Any:
 
     Dask then reads no other ones from files that can be read by columns.
     """
+    frame = DatasetColumns.of(frame) if is_dataset(frame) else frame
     if hasattr(frame, "columns"):
         read_table(frame._meta, schema, name=name, empty=True)
-        return frame[list(schema)].simplify()
+        chosen = frame[list(schema)]
+        return chosen.simplify() if hasattr(chosen, "simplify") else chosen
     if np.isnan(frame.shape[1:]).any():
         raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
     read_table(np.empty((0, *frame.shape[1:]), dtype=object), schema, empty=True)
@@ -76,12 +80,6 @@ class _BlockOfTable:
 
     def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
         """Arrays of a partition; ValueError where it cannot be used."""
-        table = read_table(X, self.schema, name=self.name, empty=True)
-        found = {ROWS: table.numbers, CODES: table.codes.astype(_type_of_codes(self.schema))}
+        table = read_table(X, self.schema, name=self.name, empty=True, kept=True)
+        found = {ROWS: table.numbers, CODES: table.codes}
         return found if self.targets is None else found | {TARGETS: self.targets(y)}
-
-
-def _type_of_codes(schema: Schema) -> np.dtype:
-    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
-    kinds: dict[str, Any] = dict(schema)
-    return np.min_scalar_type(-max((len(kinds[a].values) for a in schema.categories), default=2))

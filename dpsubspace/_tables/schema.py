@@ -17,7 +17,7 @@ from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import nearest, read_json, refuse_collection, shown
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
 from dpsubspace._tables.frames import checked_frame, column_of, n_rows, names_of, read_column
-from dpsubspace._tables.kinds import KINDS, Categories, Kind, Range, family, plain
+from dpsubspace._tables.kinds import KINDS, Categories, Kind, Range, family, plain, type_of_codes
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
@@ -414,11 +414,14 @@ class Table:
         return len(self.numbers)
 
 
-def read_table(frame: Any, schema: Schema, *, name: str = "X", empty: bool = False) -> Table:
+def read_table(
+    frame: Any, schema: Schema, *, name: str = "X", empty: bool = False, kept: bool = False
+) -> Table:
     """Rows of `frame` as `schema` reads them.
 
     Columns are taken by name. An array, which has no names, must have as many columns as the
-    schema, in its order. Messages call the table `name`. With `empty` there may be no rows.
+    schema, in its order. Messages call the table `name`. With `empty` there may be no rows. A table
+    that is `kept` as long as a fit lasts has the shortest codes.
 
     ValueError if a column is absent, given twice, of another type than the schema says, or misses
     values that the schema does not declare. Messages name columns, and no value.
@@ -434,7 +437,8 @@ def read_table(frame: Any, schema: Schema, *, name: str = "X", empty: bool = Fal
         )
     # Columns are written one by one, and lie in one piece each.
     numbers = np.empty((n, len(schema.numbers)), order="F")
-    codes = np.empty((n, len(schema.categories)), dtype=np.intp, order="F")
+    integers = type_of_codes(schema.values()) if kept else np.dtype(np.intp)
+    codes = np.empty((n, len(schema.categories)), dtype=integers, order="F")
     written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
     written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
     for column, kind in schema.items():
@@ -463,13 +467,13 @@ def check_columns(frame: Any, schema: Schema, name: str) -> None:
     if absent := [column for column in schema if column not in times]:
         raise ValueError(
             f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
-            f" {shown(names)}: write the names in the schema as they are there, or leave these"
-            f" columns out of it.{_alike(absent, names)}"
+            f" {shown(names)}: spell the names in the schema exactly as in `{name}`, or leave these"
+            f" columns out of the schema.{_alike(absent, names)}"
         )
     if twice := [column for column in schema if times[column] > 1]:
         raise ValueError(
-            f"`{name}` has more than one column of the names {shown(twice)}: rename or drop all but"
-            " one of each."
+            f"`{name}` has more than one column with the names {shown(twice)}: rename or drop all"
+            " but one of each."
         )
 
 

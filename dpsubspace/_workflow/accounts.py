@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpsubspace._accounting.cost import EQUAL, LEAST_SLACK, Cost, Price, gaussian_epsilon
+from dpsubspace._accounting.cost import (
+    EQUAL,
+    LEAST_SLACK,
+    Cost,
+    Price,
+    gaussian_epsilon,
+    response_epsilon,
+)
 from dpsubspace._accounting.events import is_free, rounded
 from dpsubspace._estimators.context import seeding_ensemble
 from dpsubspace._workflow.filter import BudgetSplit, Charge, Sums, Terms
@@ -57,12 +64,17 @@ class Accounts:
         return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
     def remaining_pure(self) -> float:
+        """Epsilon that any one release without a delta may have, charged by epsilon or by mu."""
         spent, split = self.spent(), self.split
         if split is None:
             return max(0.0, self.terms.epsilon - spent.epsilon)
         parts = [(split.epsilon, spent.epsilon, split)]
         parts += [(sums.epsilon, spent.sum_epsilon, sums) for sums in self._sums(split)]
-        return max(0.0, *(e - used for e, used, one in parts if one.takes(Charge(), spent)), 0.0)
+        left = [whole - used for whole, used, one in parts if one.takes(Charge(), spent)]
+        sq_mu = split.sq_mu - spent.sq_mu
+        if sq_mu > 1e-12 * split.sq_mu and split.takes(Charge(), spent):
+            left.append(response_epsilon(sq_mu * (1 - 1e-12)))
+        return max(0.0, *left, 0.0)
 
     def _open_split(self, spent: Charge, charge: Charge) -> BudgetSplit:
         return BudgetSplit(
@@ -196,7 +208,7 @@ class Accounts:
         if split is not None and split.closed:
             return (
                 f"{text}, and the first fit took all that the budget of {self.terms.epsilon:.4g}"
-                " has for fits. The rest is for releases without a delta, such as scores."
+                " has for fits. What is left is for releases without a delta, such as scores."
             )
         if split is None:
             split = self._open_split(spent, Charge())
@@ -204,20 +216,23 @@ class Accounts:
         if split.covers(split.cost(totals[-1])):  # what is short is the part for it
             rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
             most = max([split.epsilon, *(room.epsilon for room in rooms)])
-            text += f", and no more than epsilon={rounded(most, math.floor)} was set apart."
+            text += (
+                f", and no more than epsilon={rounded(most, math.floor)} was set aside for such"
+                " releases."
+            )
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
             if price.epsilon > 0 and price.sq_mu == 0:
-                text += ", which is more than is left for such releases. Charged like a fit, it"
+                text += ", which is more than is left for such releases. If charged like a fit, it"
             else:
                 text += ", and"
             text += (
-                f" would bring the total to epsilon={found} at delta={split.delta:.4g},"
-                f" over the budget of {most}."
+                f" would bring the total to epsilon={found} at delta={split.delta:.4g}"
+                f"{_SHARE if self.terms.aside else ''}, over the budget of {most}."
             )
         if self._cost(event).n_slacks and not price.slack:
             text += (
-                " (What batches save is not counted: the part of delta that is set apart for"
+                " (What batches save is not counted: the part of delta that is set aside for"
                 f" that, slack={self.terms.slack:.3g}, is used up.)"
             )
         return text
@@ -241,8 +256,8 @@ class Accounts:
             return (
                 " With PrivacyLedger(..., pure_epsilon="
                 f"{rounded(apart, math.ceil)}) from the start it would have fitted:"
-                " releases without a delta and private searches are cheap where a part of epsilon"
-                " is set apart for them, or where they come before everything else."
+                " releases without a delta and private searches cost little if a part of epsilon"
+                " is set aside for them, or if they come before everything else."
             )
         return ""
 
@@ -250,8 +265,8 @@ class Accounts:
         ours, theirs = (self.terms.neighboring_relation, self.terms.unit), (relation, unit)
         if theirs != ours:
             raise PrivacyError(
-                f"the ledger counts {' per '.join(ours)}, and this fit or release is"
-                f" {' per '.join(theirs)}: they do not add up. {_way_out(ours, theirs)}"
+                f"the ledger is for guarantees {_kind(*ours)}, and this fit or release has one"
+                f" {_kind(*theirs)}: the two cannot be added up. {_way_out(ours, theirs)}"
             )
         if not secure and not self.terms.allow_seeded:
             raise PrivacyError(seeding_ensemble() or SEEDED)
@@ -295,6 +310,8 @@ class Accounts:
             raise PrivacyError("the split sets apart another epsilon than its charges did")
 
 
+_SHARE = " (the part of the ledger's delta that this account has)"
+
 SEEDED = (
     "a fit with a `random_state` cannot be counted: another fit with the same seed cancels its"
     " noise. Leave random_state=None, or open the ledger with allow_seeded=True for a"
@@ -322,6 +339,10 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1
     return f"{value:.{digits}g}", f"{limit:.{digits}g}"
+
+
+def _kind(relation: str, unit: str) -> str:
+    return f"per {unit} ({relation})"
 
 
 def _way_out(ours: tuple[str, str], theirs: tuple[str, str]) -> str:

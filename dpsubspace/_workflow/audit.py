@@ -111,7 +111,7 @@ _DEFAULT = {"one_run": 500, "many_runs": 200}
 def audit_epsilon(
     n_canaries: int, n_guesses: int, n_correct: int, *, delta: float, confidence: float = 0.95
 ) -> float:
-    """Lower bound on epsilon from guesses which of many canaries took part in one run.
+    """Compute a lower bound on epsilon from guesses about which planted rows a run used.
 
     The better such guesses are, the more the run has leaked.
 

@@ -663,7 +663,7 @@ class PrivateRocCurveDisplay(_ReleasedCurve):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateCalibrationDisplay(_ReleasedCurve):
-    """How often what is predicted happens, on private rows, with a band for noise and sampling.
+    """Calibration plot of private rows, with a band for noise and sampling.
 
     Made by :meth:`from_estimator`, which releases the curve and charges for it, or
     :meth:`from_released`, which draws what :func:`private_score` has released already and

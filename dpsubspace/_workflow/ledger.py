@@ -26,7 +26,7 @@ from dpsubspace._accounting.permission import (
     open_to_all,
     payer_around,
 )
-from dpsubspace._checks import finite, is_collection
+from dpsubspace._checks import finite, is_elsewhere
 from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.dask_parts import has_lengths
@@ -166,7 +166,7 @@ class PrivacyLedger:
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)
-    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 per row, zero_out
+    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 (unit: row, relation: zero_out)
       first: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
       second: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
 
@@ -538,11 +538,11 @@ class PrivacyLedger:
         """
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        if any(is_collection(given) and not has_lengths(given) for given in (X, y)):
+        if any(is_elsewhere(given) and not has_lengths(given) for given in (X, y)):
             raise ValueError(
-                "ledger.fit needs to know how many rows there are, and of Dask data frames that"
-                " would have to be computed first. Open the ledger around the fit, `with ledger:"
-                " model.fit(X, y)`: the fit is charged all the same."
+                "ledger.fit needs to know how many rows there are, and of Dask data frames and"
+                " datasets that would have to be computed first. Open the ledger around the fit,"
+                " `with ledger: model.fit(X, y)`: the fit is charged all the same."
             )
         self._book.check_process()
         self._check_other()
@@ -782,13 +782,14 @@ class PrivacyLedger:
         spent = self.epsilon()
         lines = [
             f"PrivacyLedger: epsilon {rounded(spent, math.ceil)} of {self.budget:.4g} spent"
-            f" at delta = {self.delta:.3g} per {self.unit}, {self.neighboring_relation}"
+            f" at delta = {self.delta:.3g} (unit: {self.unit}, relation:"
+            f" {self.neighboring_relation})"
         ]
         planned = self.epsilon_if_planned()
         if planned < spent * (1 - 1e-4):
             lines.append(
-                "  (if everything had been planned in advance, the same releases would have cost"
-                f" {rounded(planned, math.ceil)})"
+                "  (for comparison, and no guarantee: if everything had been planned in advance,"
+                f" the same releases would have cost {rounded(planned, math.ceil)})"
             )
         lines += [
             f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries

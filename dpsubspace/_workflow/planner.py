@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -522,6 +523,14 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
         raise PrivacyError(
             f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
         )
+    if isfunction(estimator):
+        raise PrivacyError(
+            f"{estimator.__name__} is a function, which cannot say what it will spend before it"
+            " runs. In a plan, list in its place a full-batch fit of the same epsilon and delta,"
+            " such as DPSGDClassifier(epsilon=0.5): a mean, a quantile, a covariance or a summary"
+            " costs as much as that. The epsilons of scores and counts are added by hand. To run"
+            " it, use ledger.run(function, ...) or call it in the block of a ledger."
+        )
     alone = columns and type(estimator) is ColumnTransformer
     if not (alone or type(estimator) is Pipeline):
         raise PrivacyError(
@@ -555,8 +564,8 @@ def _refusal(name: str, step: Any) -> str:
         f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
         " privacy, and the Pipeline would have no guarantee. Use a BoundedScaler to scale columns."
         " Fit any other transformer on public rows, or on a table of known categories or constants,"
-        " and wrap it in sklearn.frozen.FrozenEstimator. Freeze a FunctionTransformer in the same"
-        " way if you vouch that its function looks at one row at a time."
+        " and wrap it in sklearn.frozen.FrozenEstimator. Wrap a FunctionTransformer in the same"
+        " way if you take responsibility that its function treats each row by itself."
     )
 
 

@@ -27,7 +27,7 @@ _MARGIN, _BAR, _CELL, _LETTER = 3.0, 0.35, 0.7, 0.1
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GSDRankingDisplay(Display):
-    """Which sets of rows are near: one bar for each candidate, or a heat map of many sets.
+    """Plot of distances between data sets: one bar for each candidate, or a heat map of many.
 
     Made by :meth:`from_distances`, which takes numbers that were computed before, or
     :meth:`from_sets`, which compares each set with each other one.

@@ -401,7 +401,7 @@ def _not_covered(account: Account) -> Iterator[Any]:
         yield Text("Not counted here, although it used private rows:", loud=True)
     if account.uncharged:
         yield Bullets([sentence(words) for words in account.uncharged])
-    yield Text("No epsilon on this page covers the following:")
+    yield Text("The guarantee does not cover the following:")
     yield Bullets([sentence(words) for words in always])
 
 
@@ -438,7 +438,10 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
             "Privacy loss": _loss(account),
             "Deployment model": "Central: the curator holds the rows in the clear, and noise is"
             " added before a private result is released",
-            "Release": _RELEASE.get(account.kind, "One publication") + "; no interactive queries",
+            "Release": "This report describes "
+            + _RELEASE.get(account.kind, "one release")
+            + ", and no interactive queries. Whether anything else was published about the same"
+            " people, the program cannot know",
             "Data source": said["data_source"],
         },
         "Tier 3": {
@@ -462,7 +465,10 @@ def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str
     }
 
 
-_RELEASE = {"ledger": "Several publications", "search": "One publication of the best model"}
+_RELEASE = {
+    "ledger": "everything that was charged to the ledger",
+    "search": "the best model of the search",
+}
 
 
 def _loss(account: Account) -> str:
@@ -528,15 +534,15 @@ def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
         )
         yield Text(
             "To check that you have the same file, compare this checksum (the digest) with that of"
-            " your file, for example by the program sha256sum."
+            " your file, for example with the program sha256sum."
         )
     rows = [[name, version] for name, version in _versions().items()]
     yield Table("Software versions used to write this report", rows)
     if not planned:
         yield Text(
-            "A fitted model does not store the versions under which it was fitted, and these may"
-            " have been others. The analyst should state them, so that a flaw of one version can be"
-            " traced to the models that it concerns."
+            "A fitted model does not record the versions with which it was fitted. They may differ"
+            " from the versions above. The analyst should state them, so that it can be found out"
+            " which models are affected if a version turns out to have a flaw."
         )
     yield Text(
         "This report was computed from what the program recorded, and not from the rows. It can"

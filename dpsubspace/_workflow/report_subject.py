@@ -118,6 +118,8 @@ class Account:
         if not self.bounded:
             return None
         total = self.total
+        if self.overspent:  # by the same rule as a budget, which breaking it must not improve on
+            return Attacker.of_promise(total.epsilon, total.delta)
         promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
         return Attacker.of(*promised, adaptive=self.budget is not None)
 
@@ -443,6 +445,7 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
         neighboring_relation=ledger.neighboring_relation,
         unit=ledger.unit,
         secure=not ledger.allow_seeded,
+        public=(_TAKEN_AS_PUBLIC,) if items else (),
         of="PrivacyLedger",
     )
     account = Account(
@@ -481,6 +484,13 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
     return account
 
 
+# A charge keeps its cost, and not what its release took to be public.
+_TAKEN_AS_PUBLIC = (
+    "what each fit or release took to be public, such as the number of records, the names of the"
+    " columns, all settings but the seed, and labels, which may have been read from the private"
+    " rows: the ledger does not keep this list, but the guarantee of each model or release has it"
+    " (print(model.privacy_))"
+)
 _SEEDED_LEDGER = (
     "the ledger allows fits with predictable noise (allow_seeded=True), which is meant for"
     " demonstrations only: whoever knows the seed can remove the noise"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.attacker import Attacker
+from dpsubspace._accounting.cost import gaussian_sq_mu
 from dpsubspace._accounting.events import describe, mechanisms_of, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, weakness
 from dpsubspace._workflow.report_page import (
@@ -271,28 +272,47 @@ def _in_words(account: Account) -> str:
     seen = "the result"
     if account.budget is not None:
         seen = (
-            "everything that was spent"
+            "all results that were charged"
             if account.overspent
-            else "everything that the budget allows"
+            else "all results that this budget can pay for"
         )
     after = attacker.posterior(prior)
     certain = f"believe it with a probability of at most {percent(after)}"
     words = (
         f"In words: random noise limits how much anybody can learn about {about}. For example,"
-        f" suppose that somebody believes with a probability of {percent(prior)}, before seeing"
-        f" {seen}, that {believed}. Afterwards, they may"
+        f" suppose that somebody believes with a probability of {percent(prior)} that {believed},"
+        f" before they see any result. After they have seen {seen}, they may"
         f" {'be nearly certain of it' if after > 0.999 else certain}."
     )
     if attacker.surprise:
         words += f" {_except(unit, attacker)}"
-    return f"{words} What is true of people in general is not hidden by this method."
+        if account.budget is not None and after <= 0.999:
+            words += f" {_than_one_fit(account, attacker)}"
+    return f"{words} The method is not meant to hide facts that are true of people in general."
 
 
 def _except(unit: str, attacker: Attacker, of: str = "") -> str:
     """How often the noise hides less than a belief says."""
     return (
-        f"For each {unit}, the probability over the noise that such an attacker can learn more than"
-        f" that is at most {one_in(attacker.surprise)}{of}."
+        f"For each {unit}, the random noise leaves a probability of at most"
+        f" {one_in(attacker.surprise)} that such an attacker becomes more certain than this{of}."
+    )
+
+
+def _than_one_fit(account: Account, attacker: Attacker) -> str:
+    """Why a belief is larger than in the report of a fit: of that, all of the curve is known."""
+    epsilon, delta = attacker.epsilon, attacker.delta
+    mu = math.sqrt(gaussian_sq_mu(epsilon, delta))
+    fit = Attacker(epsilon, delta, mu, 0.0, exact=True)
+    why = "because it is not known in advance which noise a budget will be spent on"
+    if account.overspent:
+        why = "like that of a budget that is kept, so that the two can be compared"
+    return (
+        f"This limit is computed from epsilon and delta alone, {why}. Therefore it is"
+        " larger than in the report of a single fit with Gaussian noise at the same epsilon and"
+        f" delta, where all that the noise does is known: there it would be"
+        f" {percent(fit.posterior(PRIORS[0]))}, and would be exceeded with a probability of at most"
+        f" {one_in(fit.surprise)}. So do not compare the two percentages."
     )
 
 
@@ -366,10 +386,10 @@ def _cost(epsilon: float) -> str:
 
 
 _MECHANISMS = {
-    "gaussian": "A sum over all records is computed, to which each record adds a limited amount,"
-    " and random noise with a Gaussian (bell-shaped) distribution is added before the sum is used"
-    " for anything else. The multiplier is the size of the noise (its standard deviation) divided"
-    " by the most that one record can add.",
+    "gaussian": "The program adds up one limited contribution of each record. Before it uses the"
+    " sum for anything else, it adds random noise with a Gaussian (bell-shaped) distribution. The"
+    " multiplier is the size of the noise (its standard deviation) divided by the largest"
+    " contribution that one record can make.",
     "laplace": "To some sums, noise of another kind (Laplace noise) is added, which does not need"
     " the allowance delta.",
     "range": "Some choices are made at random, such that better options are more likely (the"
@@ -422,7 +442,8 @@ def _other_secrets(account: Account) -> Iterator[Any]:
     unit, bounds = account.total.unit, account.attackers
     rows = [[f"what {_contents(unit)}", *(up(bound.epsilon) for bound in bounds)]]
     if account.total.neighboring_relation == "zero_out":
-        known = f"what {_contents(unit, 'a certain')}, if it is known to be used"
+        were = "it was" if unit == "row" else "they were"
+        known = f"what {_contents(unit, 'a certain')}, if it is known that {were} used"
         replaced = (_or_unknown(bound.attacker.replaced) for bound in bounds)
         rows = [
             [f"whether a certain {unit} was used", *(up(bound.epsilon) for bound in bounds)],
@@ -444,7 +465,7 @@ def _other_secrets(account: Account) -> Iterator[Any]:
 
 
 def _or_unknown(epsilon: float | None) -> str:
-    return "larger than the value above; not computed" if epsilon is None else up(epsilon)
+    return "larger than that of the first line; not computed" if epsilon is None else up(epsilon)
 
 
 def _headed(account: Account, words: str) -> list[str]:
@@ -487,12 +508,15 @@ def _of_a_ledger(account: Account) -> str:
         return ""
     if account.overspent:
         return (
-            " They are about what was spent, and hold only if all of it had been decided before"
-            " the first result was seen."
+            " They are about what was spent, are computed from its epsilon and delta alone (like"
+            " the bounds for a budget that is kept), and hold only if everything had been decided"
+            " before the first result was seen."
         )
     return (
-        " Those for the budget hold whatever follows, and are computed from its epsilon and delta"
-        " alone. Those for what was spent so far hold if the work was planned to end here."
+        " The bounds for the whole budget hold whatever is computed later, as long as the budget is"
+        " kept, and are computed from its epsilon and delta alone. The bounds for what was spent so"
+        " far use all that is known of the noise, and hold only if it was decided beforehand to"
+        " stop at this point. So the two do not differ by epsilon alone."
     )
 
 
@@ -509,13 +533,14 @@ def _beliefs(account: Account) -> Iterator[Any]:
         rarely = _except(unit, bound.attacker, of) if bound.attacker.surprise else ""
         yield Text(rarely or f"This holds without exception{of}.")
     if any(bound.attacker.surprise for bound in bounds):
-        yield Text("(Delta is not this probability: it is smaller.)")
+        yield Text("(Delta is another number, and smaller than this probability.)")
 
 
 def _memberships(account: Account) -> Iterator[Any]:
     unit, bounds = account.total.unit, account.attackers
     named = f"If an attacker tries to name the {unit}s that were used"
-    wrong, right = f"share of unused {unit}s named", f"share of used {unit}s named"
+    wrong = f"of the {unit}s that were not used, the share that the attacker names wrongly"
+    right = f"of the {unit}s that were used, the share that the attacker names rightly"
     if account.total.neighboring_relation == "replace_one":
         named = f"If an attacker tries to tell {unit}s of one content from {unit}s of another"
         wrong, right = "share of the second named as the first", "share of the first named"
@@ -527,7 +552,10 @@ def _memberships(account: Account) -> Iterator[Any]:
     yield Table(named, rates, headings)
     how = "These rates are upper bounds."
     if all(bound.attacker.exact for bound in bounds):
-        how = "These rates follow from the noise itself: no attack on the result can do better."
+        how = (
+            "These are upper limits that follow from the noise: at the same rate of false alarms,"
+            " no attack can have a higher rate of hits."
+        )
     largest = " and ".join(
         percent(bound.attacker.advantage) + (f" ({bound.of})" if account.budget is not None else "")
         for bound in bounds
@@ -561,8 +589,8 @@ def _rests_on(account: Account) -> Iterator[Any]:
             sentence(words)
             for words in (
                 *account.vouched,
-                "that rows given as public, and bounds and other parameters, were not chosen by"
-                " looking at the private rows",
+                "that public rows, bounds and other parameters were chosen without looking at the"
+                " private rows",
                 alone,
                 "that the people who run the computations are allowed to see the rows (this is"
                 " called a central deployment model)",
@@ -605,5 +633,6 @@ _PLAINER = {
     "set of labels": "the set of labels that a model distinguishes",
     "names of features": "names of the columns",
     "all parameters but random_state": "all settings of the fits, but not the seed of the noise",
-    "that the data pass the checks": "that the table passed the program's format checks",
+    "bound on row norms": "the limit on the length (Euclidean norm) of a row",
+    "that the data pass the checks": "the fact that the table passed the program's format checks",
 }

@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._checks import check_bounds, check_choice, check_real, shown
+from dpsubspace._checks import check_bounds, check_choice, check_real, refuse_collection, shown
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
@@ -313,6 +313,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         if _of_tables(self.estimator):
+            refuse_collection("X", X)
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
                 raise ValueError(

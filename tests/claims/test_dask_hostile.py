@@ -19,7 +19,7 @@ from in_parts import TAKEN_FITS, blocks, cluster_here
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, PrivacyLedger, private_mean
 from dpsubspace._array import Total
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, DisjointTotals
-from dpsubspace._rows import dask_parts
+from dpsubspace._rows.dask_parts import load_collections
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
 from dpsubspace._statistics.moments import _InSpans
@@ -236,7 +236,7 @@ def test_rows_elsewhere_are_neither_true_nor_equal(monkeypatch, use):
     """Python would take that they are some for an answer, and that they are another object."""
     X, _ = blobs(n=40)
     with cluster_here(monkeypatch):
-        found = dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})
+        found = load_collections(blocks(X), None, lambda block: {"rows": np.asarray(block)})
         rows = found["rows"]
         with pytest.raises(TypeError, match="elsewhere"):
             use(rows)

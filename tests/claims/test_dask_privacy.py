@@ -22,6 +22,7 @@ import dpsubspace
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, GradientDirections
 from dpsubspace._release import noise
 from dpsubspace._rows import dask_parts
+from dpsubspace._rows.dask_parts import load_collections
 from dpsubspace._rows.remote import RowPart, is_remote
 
 pytestmark = pytest.mark.filterwarnings(
@@ -326,7 +327,7 @@ def test_what_parts_are_sent_has_no_row_of_theirs(monkeypatch):
 def remote(monkeypatch):
     """Rows that lie elsewhere."""
     X, _ = blobs(n=40)
-    return X, dask_parts.load(blocks(X), None, lambda block: {"rows": np.asarray(block)})["rows"]
+    return X, load_collections(blocks(X), None, lambda block: {"rows": np.asarray(block)})["rows"]
 
 
 def test_what_stands_for_rows_shows_none_of_them(monkeypatch):

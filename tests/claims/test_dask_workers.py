@@ -19,7 +19,7 @@ pytest.importorskip("distributed")
 import dask
 import dask.array as da
 from dask.distributed import Client, LocalCluster, wait
-from in_parts import assert_same, blocks
+from in_parts import assert_same, at_call, blocks, charged_once
 from sklearn.base import clone
 
 from dpsubspace import DPPCA, DPSGDClassifier, PrivacyLedger
@@ -35,31 +35,9 @@ N = 611
 _rng = np.random.default_rng(0)
 X = _rng.normal(size=(N, 4)) + 1
 Y = (X[:, 0] > 1).astype(int)
+WHO = np.arange(N) * 7 % 200  # persons, of whom each has rows in several blocks
 MODEL = DPSGDClassifier(n_iter=6, delta=1e-5, random_state=0)
 BATCHES = clone(MODEL).set_params(batch_size=90, noise_multiplier=2.0, epsilon=None)
-
-
-@contextmanager
-def at_call(monkeypatch, number, act, *, sent=False):
-    """`act()` before a call to the parts, or once its tasks are sent; gives how many were made."""
-    made = []
-
-    def counted(function):
-        def called(parts, *args, **options):
-            made.append(1)
-            if len(made) == number and not sent:
-                act()
-            found = function(parts, *args, **options)
-            if len(made) == number and sent:
-                act()
-            return found
-
-        return called
-
-    name = "_submit" if sent else "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(dask_parts._DaskParts, name, counted(getattr(dask_parts._DaskParts, name)))
-        yield made
 
 
 def kill(pids):
@@ -81,19 +59,6 @@ def client():
 def pids(client):
     """Processes of the workers that are there."""
     return [*client.run(os.getpid).values()]
-
-
-def charged_once(model, rows, y, *, error=None, match=None):
-    """A fit, and the ledger that it is charged to, once whatever becomes of it."""
-    ledger = PrivacyLedger(1000.0, 1e-3, allow_seeded=True)
-    with ledger:
-        if error is None:
-            model.fit(rows, y)
-        else:
-            with pytest.raises(error, match=match):
-                model.fit(rows, y)
-    assert len(ledger.entries) == 1
-    return model
 
 
 @pytest.mark.parametrize(
@@ -118,17 +83,14 @@ def test_a_worker_that_dies_changes_nothing(monkeypatch, client, model, sent):
 
 def test_a_worker_that_dies_takes_no_person_along(monkeypatch, client):
     """Persons whose rows lie on both workers: what it had gathered is gathered again."""
-    who, lost = np.arange(N) * 7 % 200, []
-    model = DPSGDClassifier(n_iter=6, delta=1e-5, random_state=0)
-    expected = clone(model).fit(X, Y, groups=who)
+    expected, lost = clone(MODEL).fit(X, Y, groups=WHO), []
 
     def act():
         lost.append(pids(client)[0])
         kill(lost)
 
-    rows = blocks(X)
     with at_call(monkeypatch, 4, act) as made:
-        found = clone(model).fit(rows, blocks(Y), groups=blocks(who))
+        found = clone(MODEL).fit(blocks(X), blocks(Y), groups=blocks(WHO))
     assert lost and len(made) > 6
     assert_same(expected, found, 1e-6)
     assert found.privacy_ == expected.privacy_
@@ -160,6 +122,28 @@ def test_a_worker_that_dies_while_it_reads_changes_nothing(client, tmp_path):
     found = charged_once(clone(MODEL), rows, Y)
     assert (tmp_path / "dead").exists()
     assert_same(clone(MODEL).fit(X, Y), found)
+
+
+def die_in(name, path=None):
+    """Let workers die of every task of this name; with a path, the first of all of them alone."""
+    task = getattr(dask_parts, name)
+
+    def deadly(*args):
+        dies(args) if path is None else dies_once(args, path)
+        return task(*args)
+
+    setattr(dask_parts, name, deadly)
+
+
+@pytest.mark.parametrize("phase", ["_dealt", "_share", "_gathered"])
+def test_a_worker_that_dies_while_rows_of_persons_come_together_changes_nothing(
+    client, tmp_path, phase
+):
+    """What it had read, dealt out and gathered is made again, and no person is counted twice."""
+    client.run(die_in, phase, tmp_path / "dead")
+    model = charged_once(clone(MODEL), blocks(X), blocks(Y), groups=blocks(WHO))
+    assert (tmp_path / "dead").exists()
+    assert_same(clone(MODEL).fit(X, Y, groups=WHO), model)
 
 
 # Nobody left ----------------------------------------------------------------------------------
@@ -235,6 +219,19 @@ def test_a_fit_without_any_worker_costs_nothing():
         pytest.raises(ClusterError, match=r"no worker for.*nothing was charged"),
     ):
         model.fit(blocks(X), Y)
+    assert not ledger.entries and not hasattr(model, "privacy_")
+
+
+def test_a_fit_whose_workers_are_lost_while_they_exchange_rows_costs_nothing():
+    ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
+    with (
+        mortal(2) as (client, _, _),
+        dask.config.set({"dpsubspace.no-worker-timeout": 0.5}),
+        ledger,
+        pytest.raises(ClusterError, match="nothing was charged"),
+    ):
+        client.run(die_in, "_gathered")
+        model.fit(blocks(X), blocks(Y), groups=blocks(WHO))
     assert not ledger.entries and not hasattr(model, "privacy_")
 
 

@@ -27,6 +27,7 @@ from dpsubspace import (
 )
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.records import NullRecords
+from dpsubspace._tables import forming
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
@@ -130,6 +131,19 @@ def test_every_release_over_partitions_moves_within_its_bound(
     monkeypatch, name, relation, record, place
 ):
     pair = replayed(monkeypatch, name, relation, *neighbours(relation, record, place))
+    assert all(np.isfinite(total.value).all() for fit in pair for total, *_ in fit)
+    assert_within_bounds(*pair, relation)
+
+
+@pytest.mark.parametrize(
+    ("name", "relation", "record"),
+    pairs_first([name for name in FITS if name != "learned"], RELATIONS, OTHERS, together=(0, 1)),
+)
+def test_so_does_every_release_of_rows_that_are_formed_in_every_step(
+    monkeypatch, name, relation, record
+):
+    monkeypatch.setattr(forming, "_MOST_KEPT", 0)
+    pair = replayed(monkeypatch, name, relation, *neighbours(relation, record, "middle part"))
     assert all(np.isfinite(total.value).all() for fit in pair for total, *_ in fit)
     assert_within_bounds(*pair, relation)
 

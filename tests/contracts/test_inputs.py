@@ -484,13 +484,21 @@ def test_errors_of_python_name_no_class_that_users_do_not_know(Estimator):
         (np.uint8(7), "7"),
         ((np.float64(1), np.array([0.0, 2.0])), "(1.0, [0.0, 2.0])"),
         ({np.int64(1): np.float32(0.5)}, "{1: 0.5}"),
-        (np.arange(1000), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...]"),
+        (np.arange(20), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...]"),
+        (np.arange(1000), "an array"),  # rows, perhaps, whose entries no message has
+        (["yes", "no"] * 500, "a list"),
         (np.array("cuda"), "'cuda'"),
         (math.nan, "nan"),
     ],
 )
 def test_values_in_messages_are_as_a_person_writes_them(value, expected):
     assert shown(value) == expected
+
+
+def test_messages_have_no_entries_of_columns_and_frames():
+    pd = pytest.importorskip("pandas")
+    for value in (pd.Series(["yes", "no"]), pd.DataFrame({"age": [49]})):
+        assert shown(value) == f"a {type(value).__name__}"
 
 
 def test_messages_have_no_types_of_numpy_in_them():

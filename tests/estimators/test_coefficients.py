@@ -196,9 +196,19 @@ def test_what_is_shown():
     ("changes", "message"),
     [
         ({"target": "stays"}, "Did you mean 'stay'"),
+        ({"target": "ill"}, "The schema needs the target too"),
+        ({"target": pd.Series(["no", "yes"])}, r"got a Series\. The schema"),
+        ({"target": "ill", "schema": schema("age", "ward") | {"ill": ["No", "yes"]}}, "not among"),
+        (
+            {
+                "target": "ill",
+                "schema": schema("age") | {"ill": Categories(["no", "yes"], missing=True)},
+            },
+            "must not have missing values",
+        ),
         ({"schema": {"age": PrivateRange(missing=True), "stay": (0, 30)}}, "a public one"),
         ({"family": "logistic"}, "Categories of two values"),
-        ({"reference": {"ward": "D"}}, "one of its values"),
+        ({"reference": {"ward": "D"}}, r"one of its values \['A', 'B', 'C'\]"),
         ({"schema": {"stay": (0, 30)}}, "the target alone"),
         ({"bounds": (0, 1)}, "not both"),
         ({"schema": None}, "needs a `schema`|`schema` and the name"),
@@ -211,8 +221,9 @@ def test_what_is_shown():
 )
 def test_what_is_refused(changes, message):
     options = {"schema": schema("age", "ward", "stay"), "target": "stay"} | changes
-    with pytest.raises(ValueError, match=message):
+    with PrivacyLedger(1.0, 1e-5) as ledger, pytest.raises(ValueError, match=message):
         private_coefficients(patients(50), **options)
+    assert ledger.epsilon() == 0
 
 
 def test_a_linear_regression_has_no_odds():

@@ -403,3 +403,13 @@ def test_unusable_rows_are_not_quoted(function):
         private_quantile(sparse.csr_array(np.ones((5, 2))))
     with pytest.raises(ValueError, match="data_norm"):
         private_mean(sparse.csr_array(np.ones((5, 2))), bounds=(0, 1))
+
+
+def test_a_column_in_place_of_levels_is_refused_without_its_values():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(
+        ValueError, match=r"^`level` must be a number or a list of numbers in .0, 1"
+    ):
+        private_quantile(0.5, pd.Series([49.0, 30.0]))
+    released = private_quantile(np.arange(1000.0), pd.Series([0.25, 0.75]), bounds=(0, 1000))
+    assert np.shape(released.value) == (2,)

@@ -470,6 +470,7 @@ def test_summaries_print_as_a_table():
         (SCHEMA, "height", "column of categories"),
         ({"age": PrivateRange()}, None, "no public range"),
         ({"hgt": (0, 1)}, None, "lacks the columns"),
+        (SCHEMA, FRAME["ward"], "got a Series"),
     ],
 )
 def test_what_cannot_be_summarised_is_refused(schema, by, match):

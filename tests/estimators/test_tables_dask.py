@@ -28,6 +28,7 @@ from dpsubspace import (
     TableEncoder,
     tabular_pipeline,
 )
+from dpsubspace._tables import forming
 
 # Small data sets are mostly noise, as the warnings rightly say.
 pytestmark = [
@@ -100,9 +101,16 @@ def assert_same_pipeline(here, there, atol=1e-6):
 # The same as in memory ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "n_workers", "relation"), pairs_first(FITS, [3, 1, 2], RELATIONS))
-def test_a_fit_is_that_in_memory(monkeypatch, name, n_workers, relation):
-    """Weights differ by what sums in float32 round, over partitions of uneven and of no rows."""
+@pytest.mark.parametrize(
+    ("name", "n_workers", "relation", "formed"),
+    pairs_first(FITS, [3, 1, 2], RELATIONS, [False, True]),
+)
+def test_a_fit_is_that_in_memory(monkeypatch, name, n_workers, relation, formed):
+    """Weights differ by what sums in float32 round, over partitions of uneven and of no rows.
+
+    Rows may be formed in every step, as those of large tables are.
+    """
+    monkeypatch.setattr(forming, "_MOST_KEPT", 0 if formed else forming._MOST_KEPT)
     model, schema, target, options, others = FITS[name]
     made = tabular_pipeline(model, schema, **options)
     made.set_params(neighboring_relation=relation)
@@ -266,7 +274,7 @@ REFUSED = {
     "no column": (partitions(FRAME.drop(columns="age")), r"`X` lacks the columns \['age'\]"),
     "two columns": (
         partitions(pd.concat([FRAME, FRAME[["age"]]], axis=1)),
-        r"more than one column of the names \['age'\]",
+        r"more than one column with the names \['age'\]",
     ),
     "no rows": (partitions(FRAME[:0]), "`X` has no rows"),
     "one axis": (partitions(FRAME)["age"], "Expected 2D array for `X`, got 1D"),

@@ -45,6 +45,7 @@ from dpsubspace._accounting.budget import Sizes
 from dpsubspace._estimators import table_encoder
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._release.releases import Releases
+from dpsubspace._tables import forming
 from dpsubspace._workflow.planner import share_of_parts
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
@@ -242,6 +243,52 @@ def test_public_rows_are_encoded_like_private_ones():
     assert made.score(FRAME, LABELS) > 0.85
     with pytest.raises(ValueError, match="DPSGDClassifier does not use public rows"):
         tabular_pipeline(DPSGDClassifier(), SCHEMA).fit(FRAME, LABELS, X_public=public)
+
+
+# Fits of which rows are formed in every step where tables are large, and what else they are given.
+IN_STEPS = {
+    "classes": (DPSGDClassifier(), "two"),
+    "adaptive mean": (DPSGDFClassifier(), "two"),
+    "many classes": (DPSGDFClassifier(), "three"),
+    "batches": (DPSGDClassifier(batch_size=500, n_iter=10), "two"),
+    "persons": (DPSGDFClassifier(), "two", "groups"),
+    "public rows": (GEPClassifier(), "two", "X_public"),
+    "values": (DPSGDRegressor(), "days"),
+    "two targets": (DPSGDRegressor(), "both"),
+    "moments": (DPLinearRegression(solver="moments"), "days"),
+    "descent": (DPLinearRegression(solver="descent"), "days", "groups"),
+    "exact": (DPSGDFClassifier(epsilon=np.inf, alpha=1e-2), "two"),
+}
+TARGETS = {"days": DAYS, "both": np.column_stack([DAYS, -DAYS])}
+GIVEN = {"groups": np.arange(len(FRAME)) // 2, "X_public": (admissions(300, seed=1)[0],)}
+
+
+@quiet
+@pytest.mark.parametrize("name", IN_STEPS)
+def test_rows_that_are_formed_in_every_step_give_the_same_model(monkeypatch, name):
+    """The same event and noise, and weights that differ by what float32 rounds."""
+    model, y, *given = IN_STEPS[name]
+    labels = {"two": LABELS, "three": np.where(DAYS > 11, "long", LABELS)} | TARGETS
+    target = Range(-30, 30) if is_regressor(model) else None
+    made = tabular_pipeline(model.set_params(random_state=0), FREE, target=target)
+    fits = []
+    for most in (forming._MOST_KEPT, 0):
+        monkeypatch.setattr(forming, "_MOST_KEPT", most)
+        fit = clone(made).fit(FRAME, labels[y], **{name: GIVEN[name] for name in given})
+        fits.append(fit)
+    assert fits[0].privacy_.event == fits[1].privacy_.event
+    kept, formed = (np.append(fit[-1].coef_, fit[-1].intercept_) for fit in fits)
+    assert not np.array_equal(kept, formed)  # so both forms ran
+    tolerance = 1e-4 if name == "exact" else 2e-6  # where L-BFGS stops is up to rounding
+    np.testing.assert_allclose(formed, kept, atol=tolerance * np.abs(kept).max())
+
+
+def test_rows_keep_their_names_where_encoders_give_data_frames(monkeypatch):
+    monkeypatch.setattr(forming, "_MOST_KEPT", 0)
+    made = tabular_pipeline(DPSGDClassifier(random_state=0), FREE)
+    made[0].set_output(transform="pandas")
+    made.fit(FRAME, LABELS)
+    assert list(made[-1].feature_names_in_) == list(made[0].encoding_.names)
 
 
 @pytest.mark.parametrize("model", [DPSGDClassifier(), DPSGDRegressor(), DPLinearRegression()])

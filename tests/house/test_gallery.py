@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 import dpsubspace
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("plot_*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("plot_*.py"))
 SHOWN = sorted(
     name
     for name in dpsubspace.__all__

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     ROOT / "benchmarks/README.md",
+    *sorted(ROOT.glob("benchmarks/pages/*.md")),
     *sorted(ROOT.glob("docs/*.md")),
 ]
 

@@ -55,7 +55,7 @@ MISTAKES = {
     "dates": lambda: fit(
         {"age": (18, 95)}, STAYS.assign(age=pd.date_range("1950-01-01", periods=60))
     ),
-    "two columns of one name": lambda: fit(
+    "two columns with the same name": lambda: fit(
         {"age": (18, 95)}, pd.concat([STAYS[["age"]], STAYS], axis=1)
     ),
     "an empty schema": lambda: fit({}),

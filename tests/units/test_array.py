@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from dpsubspace._array import (
@@ -22,6 +23,7 @@ from dpsubspace._array import (
     rounded_up,
     row_product,
     row_squares,
+    sparse_rows,
     to_numpy,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
@@ -133,7 +135,7 @@ def test_chunks_take_so_many_bytes_and_neither_too_few_rows_nor_too_many():
     assert chunk_rows(np.empty((1, 20)), 1_000) == 1_024
 
 
-@pytest.mark.parametrize("shape", [(0, 3, 2), (1, 1, 1), (129, 20, 1), (1_000, 5, 4), (900, 50, 3)])
+@pytest.mark.parametrize("shape", [(0, 3, 2), (1, 1, 1), (129, 20, 1), (1_000, 5, 4), (900, 90, 3)])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_products_and_sums_of_a_chunk(shape, order, dtype):
@@ -149,6 +151,20 @@ def test_products_and_sums_of_a_chunk(shape, order, dtype):
     np.testing.assert_allclose(found, X.T.astype(float) @ R, **close)
     np.testing.assert_allclose(column_sums(R), R.sum(axis=0, dtype=float), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(row_squares(R), (R * R).sum(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix])
+def test_slices_of_sparse_rows_are_no_copies(kind):
+    dense = np.random.default_rng(0).normal(size=(300, 7)).astype(np.float32)
+    X = kind(np.maximum(dense, 0))
+    for rows in (slice(0, 0), slice(0, 128), slice(128, 300)):
+        found = sparse_rows(X, rows)
+        assert type(found) is kind and found.dtype == X.dtype
+        np.testing.assert_array_equal(found.toarray(), X[rows].toarray())
+        for part in ("data", "indices"):
+            assert not found.nnz or np.shares_memory(getattr(found, part), getattr(X, part))
+        R = np.ones((found.shape[0], 2))
+        np.testing.assert_allclose(row_product(found, R), X[rows].toarray().T.astype(float) @ R)
 
 
 def test_numbers_are_rounded_up():

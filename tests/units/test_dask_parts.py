@@ -34,6 +34,7 @@ from dpsubspace import (
     private_quantile,
 )
 from dpsubspace._rows import dask_parts
+from dpsubspace._rows.dask_parts import load_collections
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -272,7 +273,7 @@ def test_blocks_are_dealt_out_in_runs(monkeypatch, n_workers, shares):
     with cluster_here(monkeypatch, n_workers) as cluster:
         given, targets = blocks(X, shares), blocks(Y, (0.3,))
         checked = lambda rows, y: {"rows": np.asarray(rows), "targets": np.asarray(y)}  # noqa: E731
-        rows = dask_parts.load(given, targets, checked)["rows"]
+        rows = load_collections(given, targets, checked)["rows"]
         parts = [part.value for part in cluster.parts]
     assert len(parts) == min(n_workers, len(shares) + 1)
     assert all(part.lengths for part in parts)
@@ -314,7 +315,7 @@ def test_columns_may_lie_in_several_blocks(monkeypatch):
 
 def test_batches_are_split_by_the_parts_that_hold_their_rows(monkeypatch, rng):
     with cluster_here(monkeypatch):
-        rows = dask_parts.load(blocks(X), None, lambda rows: {"rows": np.asarray(rows)})["rows"]
+        rows = load_collections(blocks(X), None, lambda rows: {"rows": np.asarray(rows)})["rows"]
         parts = rows.parts
         for size in (0, 1, 50, N):
             batch = np.sort(rng.choice(N, size, replace=False))

@@ -261,7 +261,7 @@ SECRET = "secret value"
     ("column", "kind", "message"),
     [
         ([1, SECRET], (0, 1), "Column 'age' of `X` holds text, and the schema says Range(0, 1)"),
-        (["1", "2"], (0, 1), "with pandas.to_numeric, or name the values that are public"),
+        (["1", "2"], (0, 1), "with pandas.to_numeric, or, if the values are public, list"),
         (pd.Series(["1"], dtype="string"), (0, 1), "holds text, and the schema says Range(0, 1)"),
         (pd.Series(["1"], dtype="category"), (0, 1), "holds text"),
         (
@@ -349,7 +349,7 @@ def test_large_numbers_of_arrow_are_read_without_a_check_that_would_quote_them()
         (pd.DataFrame({"b": [1]}), "`X_test` lacks the columns ['a', 'c'], which the schema names"),
         (
             pd.DataFrame([[1, 2, 3, 4]], columns=list("aabc")),
-            "more than one column of the names ['a']",
+            "more than one column with the names ['a']",
         ),
         (pd.DataFrame({"a": [], "b": [], "c": []}), "Found array with 0 sample(s) (shape=(0, 3))"),
         (np.zeros((0, 3)), "while a minimum of 1 is required: `X_test` has no rows"),

@@ -1,6 +1,7 @@
 """Poisson batches: what they cost, against published figures and by brute force."""
 
 import math
+from fractions import Fraction
 
 import dp_accounting as dpa
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 
 from dpsubspace import PrivacyError, PrivacyLedger
 from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
-from dpsubspace._release.noise import SecureNoise, SeededNoise, poisson_indices
+from dpsubspace._release.noise import SecureNoise, SeededNoise, _Gaps, poisson_indices
 
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
 
@@ -114,24 +115,61 @@ def test_records_enter_batches_independently(noise):
     np.testing.assert_array_equal(noise.poisson_sample(50, 1 - 1e-15), np.arange(50))
 
 
-@pytest.mark.parametrize("rate", [0.25, 1 / 3, 2.0**-9, 1e-12, 1 - 2.0**-53])
-def test_a_record_enters_where_53_bits_are_below_the_rate(rate):
-    """All 53 bits of each record, drawn in two parts, near the rate and anywhere."""
-    rng, threshold, n = np.random.default_rng(0), math.ceil(rate * 2**53), 20_000
-    numbers = rng.integers(0, 2**53, n)
-    numbers[: n // 2] = np.clip(threshold + rng.integers(-3, 4, n // 2), 0, 2**53 - 1)
-    first, others = numbers >> 45, numbers & (2**45 - 1)
-    asked = []
+@pytest.mark.parametrize("rate", [0.5, 1 / 3, 1 / 15, 2.0**-9, 1e-12])
+def test_bits_tell_how_many_records_are_passed_over(rate):
+    """A number below ``(1 - rate)^s`` passes over s records: near all of these, and anywhere."""
+    chance = math.ceil(rate * 2**53)
+    gaps, limits = _Gaps(chance), [(1 - Fraction(chance, 2**53)) ** s for s in range(1, 256)]
+    whole = [math.floor(limit * 2**64) for limit in limits]
+    near = {limit + j for limit in whole for j in (-2, -1, 1, 2)} - set(whole)
+    rng = np.random.default_rng(0)
+    anywhere = rng.integers(0, 2**64, 1000, dtype=np.uint64)
+    numbers = np.array([*(number for number in near if number >= 0), *anywhere], np.uint64)
+    numbers = numbers[: len(numbers) // 4 * 4]
+    first, asked = (numbers >> np.uint64(48)).astype(np.uint16), []
 
     def bits(shape):
         asked.append(shape)
         if len(asked) == 1:
-            return first.astype(np.uint8).view(np.uint64)
-        return others[first == threshold >> 45].astype(np.uint64) << np.uint64(19)
+            return first.view(np.uint64)
+        return numbers[gaps._told[first] > 255] << np.uint64(16)
 
-    found = poisson_indices(bits, n, rate)
-    np.testing.assert_array_equal(found, np.flatnonzero(numbers < threshold))
-    assert asked[0] == (n // 8,)
+    found = gaps.drawn(bits, len(numbers))
+    expected = [sum(Fraction(int(number), 2**64) < limit for limit in limits) for number in numbers]
+    np.testing.assert_array_equal(found, expected)
+    assert len(asked) == 2
+
+    for s in (1, 2, 7):  # where 64 bits do not tell
+        number, left = whole[s - 1], limits[s - 1] * 2**64 - whole[s - 1]
+        for more in {0, 1} if left == 0 else {math.floor(left * 2**64) + j for j in (-1, 1)}:
+            passed = sum(Fraction((number << 64) + more, 2**128) < limit for limit in limits)
+            first = np.full(4, number >> 48, np.uint16).view(np.uint64)
+            then = np.full(4, number << 16 & (2**64 - 1), np.uint64)
+            pieces = iter([first, then, *[np.array([more])] * 4])
+            assert gaps.drawn(lambda shape, pieces=pieces: next(pieces), 4).tolist() == [passed] * 4
+
+
+def test_a_draw_that_passes_over_many_records_is_followed_by_another():
+    """255 that do not enter, then the next; and a draw that goes beyond the last record."""
+    gaps = _Gaps.of(math.ceil(2**53 / 100))
+    words = {passed: np.flatnonzero(gaps._told == passed)[0] for passed in (0, 3, 255)}
+    drawn = [words[passed] for passed in (255, 0, 3, 255, 255, 0, 3, 3)]
+
+    def bits(shape):
+        return np.resize(np.array(drawn, np.uint16).view(np.uint64), shape)
+
+    found = poisson_indices(bits, 776, 0.01)
+    np.testing.assert_array_equal(found, [255, 259, 770, 774])
+    np.testing.assert_array_equal(poisson_indices(bits, 774, 0.01), [255, 259, 770])
+    assert (
+        poisson_indices(bits, 255, 0.01).tolist() == poisson_indices(bits, 0, 0.01).tolist() == []
+    )
+
+
+def test_more_than_half_of_the_records_are_those_that_are_not_drawn():
+    few, many = (SeededNoise(0).poisson_sample(1000, rate) for rate in (0.25, 0.75))
+    np.testing.assert_array_equal(np.sort([*few, *many]), np.arange(1000))
+    np.testing.assert_array_equal(SeededNoise(0).poisson_sample(1000, 1.0), np.arange(1000))
 
 
 def test_ledger_counts_sampled_fits_beside_others():

@@ -408,7 +408,7 @@ def test_what_no_draft_can_show_is_refused_by_name(column, message):
         (np.eye(3), None, "`frame` must be a data frame"),
         (public(), ["wards"], "`columns` must be a list of columns that `frame` has"),
         (public(), "ward", "`columns` must be a list"),
-        (pd.DataFrame(np.eye(2), columns=["a", "a"]), None, "more than one column of the names"),
+        (pd.DataFrame(np.eye(2), columns=["a", "a"]), None, "more than one column with the names"),
         (pd.DataFrame(np.eye(2)), None, "names must be text"),
         (pd.DataFrame(), None, "`schema` is empty"),
     ],

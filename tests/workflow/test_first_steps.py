@@ -68,7 +68,9 @@ def test_refused_search_names_what_should_have_been_set_apart():
     search = PrivateSearch(DPSGDClassifier(n_iter=2), candidates, epsilon=1.0)
     with PrivacyLedger(epsilon=3.0, delta=1e-5, pure_epsilon=0.5):
         first.fit(X, Y)
-        with pytest.raises(PrivacyBudgetError, match=r"epsilon=0\.5 was set apart\.") as refused:
+        with pytest.raises(
+            PrivacyBudgetError, match=r"epsilon=0\.5 was set aside for such"
+        ) as refused:
             search.fit(X, Y)
     named = str(refused.value).split("pure_epsilon=")[1].split(")")[0]
     with PrivacyLedger(epsilon=3.0, delta=1e-5, pure_epsilon=float(named)) as ledger:

@@ -4,6 +4,7 @@ import copy
 import math
 import multiprocessing
 import pickle
+import re
 import threading
 from contextlib import suppress
 from functools import cache
@@ -107,9 +108,9 @@ def test_what_remains_can_be_spent():
 
 def test_ledger_refuses_other_relations_and_units():
     for book in (ledger(neighboring_relation="replace_one"), ledger(unit="user")):
-        with pytest.raises(PrivacyError, match="do not add up"):
+        with pytest.raises(PrivacyError, match="cannot be added up"):
             book.charge(gaussian(50.0), **ZERO_OUT, unit="row")
-        with pytest.raises(PrivacyError, match="do not add up"):
+        with pytest.raises(PrivacyError, match="cannot be added up"):
             book.fit(DPSGDClassifier(), *blobs())
         assert book.entries == ()
         with pytest.raises(PrivacyError, match="recorded as not private"):
@@ -503,9 +504,9 @@ def test_an_event_must_say_its_relation():
     book = ledger(3.0, neighboring_relation="replace_one")
     with pytest.raises(PrivacyError, match="which neighbouring relation"):
         book.charge(bounded_range(1.0))
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.charge(bounded_range(1.0), **ZERO_OUT)
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.charge(bounded_range(1.0), neighboring_relation="replace_one", unit="user")
     assert book.entries == ()
 
@@ -618,6 +619,20 @@ def test_no_choice_between_kinds_breaks_the_cap():
     book.charge(gaussian(first), **ZERO_OUT)
     book.charge(laplace(rest * 0.99, **ZERO_OUT), **ZERO_OUT)
     assert book.epsilon() <= 1.0 and book.remaining() < 0.2
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_a_refusal_names_the_score_that_still_fits_when_only_the_account_of_fits_has_room(epsilon):
+    book = ledger(epsilon)
+    for _ in range(3):
+        book.charge(fit_at(epsilon / 2), **ZERO_OUT)
+    with pytest.raises(PrivacyBudgetError, match="a full-batch fit of epsilon=") as refused:
+        book.charge(pure(epsilon / 2), **ZERO_OUT)
+    found = re.search(r"such as a score, of epsilon=([\d.]+):", str(refused.value))
+    assert found and float(found[1]) > 0.05
+    with pytest.raises(PrivacyBudgetError):
+        book.charge(pure(1.2 * float(found[1])), **ZERO_OUT)
+    book.charge(pure(float(found[1])), **ZERO_OUT)
 
 
 def best_adversary(admits, sq_mu, units, budget):
@@ -1147,7 +1162,7 @@ def test_a_part_that_runs_in_another_relation_releases_nothing(monkeypatch):
 
     monkeypatch.setattr(DPSGDClassifier, "privacy_event", event)
     book = ledger(1.0)
-    with pytest.raises(PrivacyError, match="do not add up"):
+    with pytest.raises(PrivacyError, match="cannot be added up"):
         book.fit(model, X, y)
     assert book.entries == () and not hasattr(model, "privacy_")
 

@@ -258,7 +258,7 @@ def test_a_fit_that_fails_after_it_was_charged_stays_charged(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"neighboring_relation": "replace_one"}, "do not add up"),
+        ({"neighboring_relation": "replace_one"}, "cannot be added up"),
         ({"random_state": 0}, "random_state"),
         ({"epsilon": float("inf")}, "not private"),
     ],

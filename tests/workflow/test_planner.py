@@ -152,6 +152,7 @@ ERRORS = [
     (privacy_cost, Pipeline([("a", StandardScaler())]), {}, "may learn from the"),
     (privacy_cost, ColumnTransformer([("a", StandardScaler(), [0])]), {}, "sparse_threshold=0"),
     (privacy_cost, StandardScaler(), {}, "cannot say what its fit will spend"),
+    (privacy_cost, [private_mean], {}, "private_mean is a function.*in its place a full-batch"),
     (privacy_cost, [], {}, "the list is empty"),
     (privacy_cost, TWO, {}, "'replace_one' and 'zero_out' cannot be added up"),
     (privacy_cost, gaussian(3.0), {}, "give `neighboring_relation`"),

@@ -61,7 +61,7 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._workflow.report_page import FILL_IN
+from dpsubspace._workflow.report_page import FILL_IN, one_in, percent
 
 # Fits that a test makes outside of ledgers on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
@@ -479,7 +479,7 @@ def test_certainty_is_no_number_in_the_middle_of_a_sentence():
         assert "more than 99.9 %" not in text
         assert "with a probability of at most nearly" not in text
         assert "nearly 100 %" in text
-    assert "Afterwards, they may be nearly certain of it." in text
+    assert "After they have seen the result, they may be nearly certain of it." in text
 
 
 def test_persons_and_joint_guarantees():
@@ -494,7 +494,7 @@ def test_replace_one_is_about_what_a_record_says():
     assert "what a row contains" in text and "That the record is in the data is not hidden" in (
         " ".join(text.split())
     )
-    assert "if it is known to be used" not in text
+    assert "if it is known that it was used" not in text
 
 
 def test_a_large_delta_is_said_to_be():
@@ -860,7 +860,36 @@ def test_attacks_are_bounded_for_the_budget_and_for_what_was_spent():
         assert "28.9 %" in text  # odds / (1 + odds), rounded up
         assert ("(spent so far)" in text) == bool(spent) == ("2.68 %" in text)
         assert report.verdict.startswith("Budget: epsilon = 3, delta = 1e-05, per row.")
+        # That of one fit at the same epsilon and delta is said beside it.
+        odds, exact = odds / 2, Attacker(3.0, 1e-5, gaussian_sq_mu(3.0, 1e-5) ** 0.5, 0.0, True)
+        assert f"there it would be {percent(odds / (1 + odds))}" in text
+        assert f"with a probability of at most {one_in(exact.surprise)}. So do not" in text
         ledger.fit(DPSGDClassifier(n_iter=3), X, Y)
+
+
+def test_an_exceeded_budget_never_looks_safer_than_one_that_was_kept():
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    ledger.fit(DPSGDClassifier(epsilon=0.9, n_iter=3), X, Y)
+    kept = json.loads(privacy_report(ledger).to_json())["attacker_at_budget"]
+    other = DPSGDClassifier(epsilon=0.8, n_iter=3).fit(X, Y)
+    ledger.charge(other.privacy_, already_released=True)
+    report = privacy_report(ledger)
+    broken = json.loads(report.to_json())["attacker"]
+    assert not report.holds and 1 < report.epsilon < 1 + math.log(2)
+    assert broken["advantage"] > kept["advantage"]
+    for name in ("posteriors", "true_positive_rates"):
+        pairs = zip(broken[name], kept[name], strict=True)
+        assert all(more["at_most"] > less["at_most"] for more, less in pairs)
+    assert "like that of a budget that is kept" in " ".join(str(report).split())
+
+
+def test_the_report_of_a_ledger_says_where_the_list_of_what_is_public_stands():
+    ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
+    assert json.loads(privacy_report(ledger).to_json())["public"] == []
+    ledger.fit(DPSGDClassifier(epsilon=0.5, n_iter=3), X, Y)
+    read = json.loads(privacy_report(ledger).to_json())
+    assert len(read["public"]) == 1 and "may have been read from the private" in read["public"][0]
+    assert read["public"][0] in read["registry"]["Tier 3"]["Unprotected quantities"]
 
 
 # What is refused ----------------------------------------------------------------------------------

@@ -1,0 +1,30 @@
+"""Rows that are not in memory here, by what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._rows.dask_parts import load_collections
+from dpsubspace._rows.dataset_parts import DatasetColumns, load_dataset
+from dpsubspace._rows.remote import RemoteRows
+
+
+def load(
+    rows: Any,
+    targets: Any,
+    checked: Callable[..., dict[str, np.ndarray]],
+    groups: Any = None,
+    not_null: Any = None,
+) -> dict[str, RemoteRows]:
+    """Rows, and what lies beside them, checked where they are read: arrays in parts, by name.
+
+    `rows` is a Dask collection, or columns of a dataset of PyArrow. `checked` makes the arrays of a
+    block, by name, of a block of rows and one of each of the others that there are, and raises
+    ValueError where they cannot be used.
+    """
+    if isinstance(rows, DatasetColumns):
+        return load_dataset(rows, targets, checked)  # by whose parts `groups` is refused
+    return load_collections(rows, targets, checked, groups, not_null)
