@@ -18,6 +18,7 @@ which is Fashion-MNIST with mixtures of MNIST and Fashion rows (``_public_sets.p
   same order less that of pairs in the other order. Pairs whose accuracies differ by less than two
   standard errors (of differences seed by seed) are left out. Intervals of 95 % are
   bootstrapped: seeds and candidates are drawn again, tasks are not.
+- ``tau``: Kendall's tau of closeness with mean accuracy, over all pairs of candidates of a task.
 - ``claims``: what the paper says of candidates of the task itself and of unrelated ones, and what
   the share of "pairs_32" and the rule of ``nothing`` say of those that differ clearly from nothing.
 - ``probes``: GSD of other models and at trained weights, with 300 rows of each set: Kendall's tau
@@ -260,13 +261,19 @@ def directions(rows, count):
 # Concordance ------------------------------------------------------------------------------------
 
 
-def concordance(args):
+def all_closeness(args):
+    """How close each candidate is, by kind, task and name: distances count negatively."""
     closeness = {}
     for section, kinds, sign in (("distances", DISTANCES, -1), ("energies", CLOSENESS, 1)):
         for row in known(args, section):
             for kind in kinds:
                 of_kind = closeness.setdefault(kind, {}).setdefault(row["task"], {})
                 of_kind[row["candidate"]] = sign * row[kind]
+    return closeness
+
+
+def concordance(args):
+    closeness = all_closeness(args)
     for consumer in CONSUMERS:
         tables = {task: candidates_of(args, task, consumer) for task in args.tasks}
         orders, rng = clear_orders(tables), np.random.default_rng(0)
@@ -279,6 +286,17 @@ def concordance(args):
             row["low"], row["high"] = np.quantile([agreement(d, values) for d in drawn], INTERVAL)
             numbers = {key: round(float(row[key]), 3) for key in (*args.tasks, *POOLED)}
             yield row | numbers
+
+
+def tau(args):
+    for consumer in CONSUMERS:
+        tables = {task: candidates_of(args, task, consumer) for task in args.tasks}
+        for kind, closeness in all_closeness(args).items():
+            row = {"consumer": consumer, "distance": kind}
+            for task, table in tables.items():
+                pairs = [(closeness[task][name], values.mean()) for name, values in table]
+                row[task] = round(float(kendalltau(*zip(*pairs, strict=True))[0]), 3)
+            yield row
 
 
 def candidates_of(args, task, consumer):
@@ -699,6 +717,7 @@ SECTIONS = {
     "distances": distances,
     "energies": energies,
     "concordance": concordance,
+    "tau": tau,
     "claims": claims,
     "probes": probes,
     "start": start,
