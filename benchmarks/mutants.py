@@ -224,14 +224,14 @@ MUTANTS = [
             ),
             (
                 "chunks",
-                "first.merge(other)",
-                "first.add(other.bounded_sum())",
+                "total.merge(other)",
+                "total.add(other.bounded_sum())",
                 PARTS,
             ),
             (
                 "features",
-                "                rows *= self.columns[None, :]\n",
-                "                pass\n",
+                "            rows *= columns[None, :]\n",
+                "            pass\n",
                 "units/test_gradients.py",
             ),
         ]

@@ -25,6 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
+from importlib import import_module
 from threading import RLock
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -203,7 +204,10 @@ def _pickler() -> type:
 
     One for all calls: a class is part of a cycle, and would keep alive what a call needed.
     """
-    import cloudpickle
+    try:
+        cloudpickle: Any = import_module("cloudpickle")
+    except ImportError:  # rows of datasets, where there is no Dask: joblib brings its own
+        cloudpickle = import_module("joblib.externals.cloudpickle")
 
     class Pickler(cloudpickle.Pickler):
         needs: list[RemoteRows]
