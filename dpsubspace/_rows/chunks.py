@@ -23,7 +23,7 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpsubspace._array import Array, Total, slices
-from dpsubspace._rows.formed import on_cpu
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.remote import RemoteRows
 
 # Work (see :meth:`Chunked.bytes_read`) from which on two threads are faster than one.
@@ -135,7 +135,8 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     if isinstance(records.data, RemoteRows):
         yield _ChunksElsewhere(records, _not_here)
         return
-    if not (on_cpu(records.data) or sparse.issparse(records.data)):
+    on_cpu = isinstance(records.data, (np.ndarray, FormedRows)) or sparse.issparse(records.data)
+    if not on_cpu:
         yield Chunks(records, lambda function, batch: map(function, records.chunks(batch)))
         return
     _keep_memory()

@@ -43,7 +43,7 @@ from dpsubspace._array import (
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
-from dpsubspace._rows.formed import FormedRows, Layout, on_cpu
+from dpsubspace._rows.formed import FormedRows, Layout
 from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
 from dpsubspace._rows.remote import RemoteRows, where_rows_are
 
@@ -206,7 +206,8 @@ class Features(RecordRows):
         step = self.chunk
         if batch is None:
             # At least two where there is much to do, by the public size of dense rows alone.
-            if on_cpu(self.X) and self.bytes_read() >= SHARED:
+            on_cpu = isinstance(self.X, (np.ndarray, FormedRows))
+            if on_cpu and self.bytes_read() >= SHARED:
                 step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
             return even_slices(self.n_rows, step)
         if not sparse.issparse(self.X):  # gathered rows are copies, in float64

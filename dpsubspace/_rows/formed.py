@@ -110,11 +110,6 @@ class FormedRows:
         return np.broadcast_to(self.dtype.type(0), self.shape)
 
 
-def on_cpu(X: Any) -> bool:
-    """Whether dense rows are NumPy's, or formed as such."""
-    return isinstance(X, (np.ndarray, FormedRows))
-
-
 def lent(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An array of scratch memory, which goes back where nobody has a view of it any more."""
     return np.asarray(_Lent(Scratch(shape, dtype)))
