@@ -14,7 +14,7 @@ Sections:
   ("span"): Kendall's tau of its ranking of thirteen candidates with the ranking without noise by
   all rows, and how often the set that it puts first is within 0.02 of the best one. This is a
   simulation. "proved" is the number of rows from which on a distance is within 0.05 of that without
-  noise with a probability of 95 %, for `mechanism="gaussian"` (``benchmarks/README.md``).
+  noise with a probability of 95 %, for `mechanism="gaussian"` (``pages/choosing_public_rows.md``).
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_projection.py [curves needed] [--seeds 5]
        [--out benchmarks/results/projection.json]

@@ -3,8 +3,8 @@
 Design note. Tuning on private rows costs privacy, so these defaults are part of the product.
 They were set on sixteen real data sets (142 to 60,000 rows, 4 to 1,024 columns, 2 to 10
 classes), on six of 20 to 100 classes, and epsilon from 0.3 to 10;
-``benchmarks/repro_defaults.py`` holds them against a grid, and ``benchmarks/README.md`` tells what
-was found and what was tried and dropped ("What the defaults rest on").
+``benchmarks/repro_defaults.py`` holds them against a grid, and
+``benchmarks/pages/defaults_chosen.md`` tells what was found and what was tried and dropped.
 """
 
 from __future__ import annotations

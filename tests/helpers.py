@@ -430,6 +430,14 @@ def assert_within_bounds(here, there, relation):
         assert multiplier > 0
 
 
+def assert_all_charged(first, second, event):
+    """A fit and one with its outputs release as often, and as much as the event says."""
+    assert len(first) == len(second) > 0
+    # The sums of a step are one Gaussian of what is charged for it.
+    total = sum(multiplier**-2.0 for multiplier in multipliers(event))
+    assert sum(multiplier**-2.0 for *_, multiplier in first) == pytest.approx(total, rel=1e-9)
+
+
 def charged(ledger):
     """Labels and events of what a ledger was charged."""
     return tuple((entry.label, entry.event) for entry in ledger.entries)

@@ -64,9 +64,9 @@ def sample_matrix_bingham(
     Any exponents give the same distribution; how well they are chosen decides only how many
     proposals are rejected. With the sum of ``x x'`` over 1,797 digits times epsilon for A, 0.67,
     0.36, 0.24 and 0.0025 of all proposals are accepted at k = 8 and epsilons of 0.1, 0.3, 1 and 3
-    (``benchmarks/README.md``). Far fewer are where more than k eigenvalues are equal and far above
-    the others. There is no end to the number of proposals: to give up would be
-    an event of which the probability depends on A.
+    (``benchmarks/pages/regression.md``). Far fewer are where more than k eigenvalues are equal and
+    far above the others. There is no end to the number of proposals: to give up would be an event
+    of which the probability depends on A.
 
     ValueError if A is not square and finite, or k not between 1 and p.
     """

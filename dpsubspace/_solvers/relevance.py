@@ -26,7 +26,7 @@ from dpsubspace._solvers.descent import TrainingPlan
 
 # When shares change, as parts of the steps; how much of its first share a group keeps whatever is
 # found. Chosen while looking at ten tables with and without columns that tell nothing
-# (benchmarks/README.md), a few seeds each.
+# (benchmarks/pages/table_columns.md), a few seeds each.
 _TURNS, _KEPT = (0.15, 0.25, 0.4, 0.55), 0.15
 _ADDING = 0.25  # The turn at which columns are added
 

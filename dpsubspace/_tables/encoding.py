@@ -15,7 +15,7 @@ number of columns. It gets Legendre polynomials of each number and products of t
 how much each of them is to count once it is scaled (:attr:`Encoding.importance`): all of them alike
 where the budget carries them, and the less, the finer they are, where it does not. So there is no
 ratio at which a model changes at once. ``benchmarks/repro_tables.py`` has the figures, and
-``benchmarks/README.md`` says on which tables the constants below were chosen.
+``benchmarks/pages/tables.md`` says on which tables the constants below were chosen.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Design note. An encoded row of 30 columns has hundreds of numbers, which take twenty times the
 memory of the table, and a step reads all of them. To form them anew in every step takes half as
-long again as to read them (``benchmarks/README.md``), if no operation is made of one column, or of
-few rows: columns of curves come in doublings, ``T_{k+i} = 2 T_k T_i - T_{k-i}``, and categories by
-one comparison of all features with codes. So tables are kept as they are formed where that fits
+long again as to read them (``benchmarks/pages/many_rows.md``), if no operation is made of one
+column, or of few rows: columns of curves come in doublings, ``T_{k+i} = 2 T_k T_i - T_{k-i}``, and
+categories by one comparison of all features with codes. So tables are kept encoded where that fits
 into little memory, and formed in every step where it does not. Public sizes decide.
 
 Arithmetic is in float32, of the first curve of each number, rounded once. The encoding of

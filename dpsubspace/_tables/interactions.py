@@ -28,8 +28,8 @@ from dpsubspace._tables.marginals import frequencies, middles
 _FREQUENCIES, _COLUMNS_MOST, _LARGEST = 300, 16, 60.0
 # Scale of the frequencies of one column that has all, and the ratio from which on it grows with its
 # square root; what columns have of it alike, and the power of their shares that decides the rest.
-# Chosen while looking at eight tables (benchmarks/README.md), a few seeds each. On seven others the
-# features do not pay.
+# Chosen while looking at eight tables (benchmarks/pages/table_interactions.md), a few seeds each.
+# On seven others the features do not pay.
 _SCALE, _FINER_FROM = 6.0, 2000.0
 _ALIKE, _POWER = 0.1, 1.25
 _LEAST = 0.01  # Share of the norm of rows below which nothing is added

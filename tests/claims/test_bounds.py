@@ -9,11 +9,11 @@ from helpers import (
     CLASSIFIERS,
     ESTIMATORS,
     RELATIONS,
+    assert_all_charged,
     assert_within_bounds,
     blobs,
     groups_of,
     move,
-    multipliers,
     pairs_first,
     public_rows,
     releases,
@@ -38,10 +38,7 @@ def replay(monkeypatch, case, here, there, present, **options):
         event = privacy_of(case.fit(*here, **options)).event
     with releases(monkeypatch, outputs=first) as second:
         case.fit(*there, present=present, **options)
-    assert len(first) == len(second) > 0
-    # The sums of a step are one Gaussian of what is charged for it.
-    charged = sum(multiplier**-2.0 for multiplier in multipliers(event))
-    assert sum(multiplier**-2.0 for *_, multiplier in first) == pytest.approx(charged, rel=1e-9)
+    assert_all_charged(first, second, event)
     return first, second
 
 

@@ -14,7 +14,15 @@ import pytest
 pytest.importorskip("distributed")
 
 from cases import FORMS, RECORDS, privacy_of
-from helpers import RELATIONS, assert_within_bounds, blobs, move, multipliers, pairs_first, releases
+from helpers import (
+    RELATIONS,
+    assert_all_charged,
+    assert_within_bounds,
+    blobs,
+    move,
+    pairs_first,
+    releases,
+)
 from in_parts import TAKEN, TAKEN_FITS, assert_same, blocks, cluster_here, lengths
 from test_bounds import BLOCKS, NAMED
 
@@ -60,9 +68,7 @@ def replayed(monkeypatch, case, here, there, present, **options):
         assert len(cluster.parts) == 3
         with releases(monkeypatch, outputs=first) as second:
             case.fit(*there, present=present, **options)
-    assert len(first) == len(second) > 0
-    charged = sum(multiplier**-2.0 for multiplier in multipliers(event))
-    assert sum(multiplier**-2.0 for *_, multiplier in first) == pytest.approx(charged, rel=1e-9)
+    assert_all_charged(first, second, event)
     return first, second
 
 

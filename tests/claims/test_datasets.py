@@ -14,7 +14,7 @@ pytest.importorskip("distributed")
 
 import pyarrow
 import pyarrow.dataset as ds
-from helpers import RELATIONS, assert_within_bounds, move, multipliers, pairs_first, releases
+from helpers import RELATIONS, assert_all_charged, assert_within_bounds, move, pairs_first, releases
 from in_parts import SCHEMA, assert_same, charged_once, lengths
 from pyarrow import csv, feather
 from pyarrow import parquet as pq
@@ -214,9 +214,7 @@ def replayed(monkeypatch, name, relation, here, there, present):
     with releases(monkeypatch, outputs=first) as second:
         null = None if present is None else NullRecords(None, present)
         clone(made).fit(there, target, groups=null, **others)
-    assert len(first) == len(second) > 0
-    charged = sum(multiplier**-2.0 for multiplier in multipliers(event))
-    assert sum(multiplier**-2.0 for *_, multiplier in first) == pytest.approx(charged, rel=1e-9)
+    assert_all_charged(first, second, event)
     return first, second
 
 

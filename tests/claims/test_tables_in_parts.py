@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from helpers import RELATIONS, assert_within_bounds, move, multipliers, pairs_first, releases
+from helpers import RELATIONS, assert_all_charged, assert_within_bounds, move, pairs_first, releases
 from in_parts import SCHEMA, assert_same, cluster_here, lengths, mixed, partitions
 from sklearn.base import clone
 from test_dask_privacy import arrays
@@ -117,9 +117,7 @@ def replayed(monkeypatch, name, relation, here, there, present):
         assert len(cluster.parts) == 3
         with releases(monkeypatch, outputs=first) as second:
             fitted(name, relation, there, present)
-    assert len(first) == len(second) > 0
-    charged = sum(multiplier**-2.0 for multiplier in multipliers(event))
-    assert sum(multiplier**-2.0 for *_, multiplier in first) == pytest.approx(charged, rel=1e-9)
+    assert_all_charged(first, second, event)
     return first, second
 
 
