@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target, warn_about_delta
 from dpsubspace._accounting.cost import Cost
@@ -28,9 +29,10 @@ from dpsubspace._accounting.permission import (
     remember_run,
 )
 from dpsubspace._array import check_device, plain_arithmetic
-from dpsubspace._checks import check_auto, check_integer, check_real, shown
+from dpsubspace._checks import check_auto, check_integer, check_real, is_collection, shown
 from dpsubspace._compat import nameless, start_progress
 from dpsubspace._estimators.context import learners_around, warn_of_context
+from dpsubspace._estimators.model_outputs import accuracy_of_blocks, r2_of_blocks
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
@@ -267,15 +269,17 @@ class PrivateEstimator(BaseEstimator):
 class ExactAccuracy(ClassifierMixin):
     """Accuracy of classifiers that predict by another model."""
 
+    classes_: np.ndarray
+
     @nameless
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of rows whose label is predicted.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
-        y : array-like of shape (n_samples,)
+        y : array-like of shape (n_samples,), or Dask collection
             Labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
@@ -287,7 +291,21 @@ class ExactAccuracy(ClassifierMixin):
             published.
         """
         self._tell_of_score()  # type: ignore[attr-defined]
+        if is_collection(X):
+            return accuracy_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)
+
+    # What is predicted for no rows.
+
+    @property
+    def _no_labels(self) -> np.ndarray:
+        check_is_fitted(self, "classes_")
+        return self.classes_[:0]
+
+    @property
+    def _no_probabilities(self) -> np.ndarray:
+        check_is_fitted(self, "classes_")
+        return np.empty((0, len(self.classes_)))
 
 
 class ExactR2(RegressorMixin):
@@ -299,9 +317,9 @@ class ExactR2(RegressorMixin):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
-        y : array-like of shape (n_samples,)
+        y : array-like of shape (n_samples,), or Dask collection
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
@@ -313,6 +331,8 @@ class ExactR2(RegressorMixin):
             published.
         """
         self._tell_of_score()  # type: ignore[attr-defined]
+        if is_collection(X):
+            return r2_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,18 +15,19 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice
 from dpsubspace._estimators.base import Checked, ExactAccuracy, Given, Plan, PrivateEstimator
-from dpsubspace._estimators.model_outputs import (
+from dpsubspace._estimators.held_out import (
     Frozen,
+    HeldOut,
     check_frozen,
     held_out_labels,
     pure_target,
-    shown_to,
 )
+from dpsubspace._estimators.model_outputs import by_blocks_like
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import ROW, Records
-from dpsubspace._statistics.score_cells import root_scores, sums_of_records
+from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._statistics.score_cells import counted, root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Binary logarithms of slopes, in steps of 1 / _STEPS for the temperature and 1 / 8 beside
@@ -68,7 +69,6 @@ class _Map:
 class CalibrationPlan(Plan):
     target: Target
     method: str
-    frozen: Frozen | None = None
 
     def worth_it(self, n_samples: int) -> bool:
         """Whether so many records can tell anything above the noise, by public sizes."""
@@ -83,16 +83,15 @@ class CalibrationPlan(Plan):
         parts = {"map": Part(1.0, kind="range")} if enough else {}
         return Budget.split(self.target, parts, n_samples)
 
-    def run(self, ready: Data, releases: Releases, rng: Any, after_step: Any) -> _Map:
-        if not releases.budget.parts or self.frozen is None:
+    def run(self, ready: HeldOut, releases: Releases, rng: Any, after_step: Any) -> _Map:
+        if not releases.budget.parts:
             return _Map()
         n = ready.records.n
         find = _temperature_sums if self.method == "temperature" else _sigmoid_sums
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
         strength = scale / (2 * doubled)  # of what one candidate is better by than another
         cut = self._cut(n * strength)
-        logs = shown_to(self.frozen.log_probabilities, ready)
-        slopes, intercepts, totals, slack = find(logs, ready.targets, ready.records, cut)
+        slopes, intercepts, totals, slack = find(ready.said, ready.targets, ready.records, cut)
         public = np.zeros(len(slopes))
         if self.target.private:
             public -= _penalties(slopes, intercepts) / strength
@@ -253,9 +252,10 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Private rows that the estimator was not fitted on, as it takes them.
-        y : array-like of shape (n_samples,)
+        X : array-like of shape (n_samples, n_features), or Dask collection
+            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
+            data frame the estimator is shown one block at a time, where that lies.
+        y : array-like of shape (n_samples,), or Dask collection
             Their labels, out of those of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -276,12 +276,13 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         """
         return self._fit_by(self._plan(), X, y, groups=groups)
 
+    @by_blocks_like(lambda self: self._no_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -298,12 +299,13 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         odds = self.slope_ * (logs[:, 1] - logs[:, 0]) + self.intercept_
         return np.column_stack([expit(-odds), expit(odds)])
 
+    @by_blocks_like(lambda self: self._no_labels)
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -330,7 +332,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
             )
         data = held_out_labels(frozen, given.X, given.y, given.groups)
         public = (f"the estimator and its labels ({n_classes})",)
-        return Checked(replace(plan, frozen=frozen), data, public, (frozen, data.X.shape[1]))
+        return Checked(plan, data, public, (frozen, data.X.shape[1]))
 
     def _advise(
         self, plan: CalibrationPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
@@ -348,7 +350,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
 
 def _temperature_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
+    logs: Any, codes: Any, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
 
@@ -357,23 +359,26 @@ def _temperature_sums(
     does not bias the root: where they are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
-    behind = logs - logs.max(axis=1, keepdims=True)
-    rows = np.arange(len(codes))
-
-    def columns() -> Iterator[np.ndarray]:
-        for slope in np.exp(slopes):
-            scores = slope * behind
-            weights = np.exp(scores)
-            near = np.maximum(scores, -cut)
-            mean = (weights * near).sum(axis=1) / weights.sum(axis=1)
-            yield (mean - near[rows, codes]) / cut
-
-    totals, slack = sums_of_records(columns(), records)
+    totals, slack = sums_of_records(_too_sure, records, logs, codes, slopes, cut)
     return slopes, np.zeros(len(slopes)), totals[:, None], slack
 
 
+def _too_sure(
+    logs: np.ndarray, codes: np.ndarray, slopes: np.ndarray, cut: float
+) -> Iterator[np.ndarray]:
+    """What rows bring to each slope."""
+    behind = logs - logs.max(axis=1, keepdims=True)
+    rows = np.arange(len(codes))
+    for slope in np.exp(slopes):
+        scores = slope * behind
+        weights = np.exp(scores)
+        near = np.maximum(scores, -cut)
+        mean = (weights * near).sum(axis=1) / weights.sum(axis=1)
+        yield (mean - near[rows, codes]) / cut
+
+
 def _sigmoid_sums(
-    logs: np.ndarray, codes: np.ndarray, records: Records, cut: float
+    logs: Any, codes: Any, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
@@ -383,12 +388,10 @@ def _sigmoid_sums(
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
     the cells that are not empty is then off by rounding of as many terms or fewer.
     """
-    odds = np.clip(logs[:, 1] - logs[:, 0], -_LARGEST, _LARGEST)
     centres = np.arange(-_LARGEST, _LARGEST + _WIDTH, _WIDTH)
     n_cells = len(centres)
-    cells = np.rint((odds + _LARGEST) / _WIDTH).astype(np.intp)
-    counts = np.bincount(cells + n_cells * codes, records.weights_numpy, minlength=2 * n_cells)
-    counts = counts.reshape(2, n_cells)
+    cells = where_rows_are(_cells_of_odds, logs, codes, n_cells)
+    counts = counted(cells, 2 * n_cells, records).value.reshape(2, n_cells)
     some = counts.any(axis=0)
     (first, second), centres = counts[:, some, None], centres[some, None]
     logs_of_slopes, totals = np.arange(8 * _LEAST, 8 * _MOST + 1) / 8 * math.log(2), []
@@ -399,6 +402,12 @@ def _sigmoid_sums(
     slopes, intercepts = np.meshgrid(logs_of_slopes, _INTERCEPTS, indexing="ij")
     slack = 8 * n_cells * float(np.finfo(np.float64).eps) * records.n
     return slopes.ravel(), intercepts.ravel(), np.concatenate(totals), slack
+
+
+def _cells_of_odds(logs: np.ndarray, codes: np.ndarray, n_cells: int) -> np.ndarray:
+    """Cell of the log-odds and the label of each row."""
+    odds = np.clip(logs[:, 1] - logs[:, 0], -_LARGEST, _LARGEST)
+    return np.rint((odds + _LARGEST) / _WIDTH).astype(np.intp) + n_cells * codes
 
 
 def _penalties(slopes: np.ndarray, intercepts: np.ndarray) -> np.ndarray:

@@ -13,18 +13,19 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateCall, PrivateEstimator
-from dpsubspace._estimators.model_outputs import (
+from dpsubspace._estimators.held_out import (
     Frozen,
+    HeldOut,
     check_frozen,
     held_out_labels,
     held_out_targets,
     pure_target,
-    shown_to,
 )
+from dpsubspace._estimators.model_outputs import by_blocks_like
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import rank_scores
+from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._statistics.score_cells import counted, rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Fewest and most candidates for a threshold, as powers of 2. More are finer, and need a larger
@@ -138,12 +139,15 @@ class _Conformal(PrivateEstimator):
         self,
         plan: _IntervalRequest,
         frozen: Frozen,
-        rows: Data,
-        scores: np.ndarray,
+        rows: HeldOut,
+        scores: Any,
         candidates: np.ndarray,
         public: tuple[str, ...],
     ) -> float:
-        """Charge and release one of `candidates`, of which the last is above all scores."""
+        """Charge and release one of `candidates`, of which the last is above all scores.
+
+        The private `scores` have one number a row, where rows lie.
+        """
         noise, records = as_noise(self.random_state), rows.records
         budget = plan.budget(records.n)
         rank = plan.rank(budget, records, len(candidates))
@@ -162,8 +166,8 @@ class _Conformal(PrivateEstimator):
             return float(candidates[-1])
         self.expected_coverage_ = rank.on_average(wanted)
         self.likely_coverage_ = rank.nearly_always(wanted)
-        places = np.searchsorted(candidates, np.minimum(scores, candidates[-1]))
-        counts = np.bincount(places, records.weights_numpy, minlength=len(candidates))
+        cells = where_rows_are(_places, candidates, scores)
+        counts = counted(cells, len(candidates), records).value
         return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
 
 
@@ -306,9 +310,10 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Private rows that the estimator was not fitted on, as it takes them.
-        y : array-like of shape (n_samples,)
+        X : array-like of shape (n_samples, n_features), or Dask collection
+            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
+            data frame the estimator is shown one block at a time, where that lies.
+        y : array-like of shape (n_samples,), or Dask collection
             Their labels, out of those of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -330,8 +335,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         rows = held_out_labels(frozen, X, y, groups)
-        missed = shown_to(lambda X: -np.expm1(frozen.log_probabilities(X)), rows)
-        scores = missed[np.arange(len(rows.targets)), rows.targets]
+        scores = where_rows_are(_missed, rows.said, rows.targets)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
@@ -339,12 +343,13 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         self.threshold_ = 1.0 - found  # last: now it can predict
         return self
 
+    @by_blocks_like(lambda self: self._no_probabilities.astype(bool))
     def predict_set(self, X: Any) -> np.ndarray:
         """Return which labels may be those of rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -355,12 +360,13 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         check_is_fitted(self, "threshold_")
         return -np.expm1(self._frozen.log_probabilities(X)) <= self._largest
 
+    @by_blocks_like(lambda self: self._no_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the class probabilities of rows, which are those of the estimator.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -371,12 +377,13 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         check_is_fitted(self, "threshold_")
         return np.asarray(self._frozen.model.predict_proba(X))
 
+    @by_blocks_like(lambda self: self._no_labels)
     def predict(self, X: Any) -> np.ndarray:
         """Return what the estimator predicts for rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -495,9 +502,10 @@ class DPConformalRegressor(ExactR2, _Conformal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Private rows that the estimator was not fitted on, as it takes them.
-        y : array-like of shape (n_samples,)
+        X : array-like of shape (n_samples, n_features), or Dask collection
+            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
+            data frame the estimator is shown one block at a time, where that lies.
+        y : array-like of shape (n_samples,), or Dask collection
             Their targets.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -519,13 +527,8 @@ class DPConformalRegressor(ExactR2, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
         rows = held_out_targets(frozen, X, y, groups)
-        candidates, targets = _errors(plan.bounds, plan.fineness(rows.records.n)), rows.targets
-        predicted = _cut(shown_to(frozen.predictions, rows), plan.bounds)
-        if len(predicted) != len(targets):
-            raise ValueError("`estimator` must predict one number a row.")
-        with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far
-            scores = np.abs(_cut(targets, plan.bounds) - predicted)
-        scores = np.where(np.isnan(scores), np.inf, scores)
+        candidates = _errors(plan.bounds, plan.fineness(rows.records.n))
+        scores = where_rows_are(_distances, rows.said, rows.targets, plan.bounds)
         public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
         self._bounds = plan.bounds
@@ -540,12 +543,13 @@ class DPConformalRegressor(ExactR2, _Conformal):
         low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
         return _IntervalRequest(plan.target, plan.level, (low, high))
 
+    @by_blocks_like(lambda self: self._no_intervals)
     def predict_interval(self, X: Any) -> np.ndarray:
         """Return between which numbers the targets of rows may be.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -557,12 +561,13 @@ class DPConformalRegressor(ExactR2, _Conformal):
         ends = np.stack([middle - self.half_width_, middle + self.half_width_], axis=1)
         return _cut(ends, self._bounds)
 
+    @by_blocks_like(lambda self: self._no_intervals[:, 0])
     def predict(self, X: Any) -> np.ndarray:
         """Return what the estimator predicts for rows, cut to `target_bounds`.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features), or Dask collection
             Rows.
 
         Returns
@@ -573,10 +578,34 @@ class DPConformalRegressor(ExactR2, _Conformal):
         check_is_fitted(self, "half_width_")
         return _cut(self._frozen.predictions(X), self._bounds)
 
+    @property
+    def _no_intervals(self) -> np.ndarray:
+        check_is_fitted(self, "half_width_")
+        return np.empty((0, 2))
+
 
 def _probabilities(n: int) -> np.ndarray:
     """Candidates for one less than the probability of a label, even in log-odds; the last is 1."""
     return np.append(expit(np.linspace(-_LARGEST, _LARGEST, n)[:-1]), 1.0)
+
+
+def _missed(logs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """One less than the probability of the label of each row, of which all logarithms are given."""
+    return -np.expm1(logs)[np.arange(len(codes)), codes]
+
+
+def _distances(
+    predicted: np.ndarray, targets: np.ndarray, bounds: tuple[float, float] | None
+) -> np.ndarray:
+    """How far each target is from what is predicted, both cut to bounds."""
+    with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far
+        scores = np.abs(_cut(targets, bounds) - _cut(predicted, bounds))
+    return np.where(np.isnan(scores), np.inf, scores)
+
+
+def _places(candidates: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Least candidate that each score is up to."""
+    return np.searchsorted(candidates, np.minimum(scores, candidates[-1]))
 
 
 def _errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, wraps
@@ -16,18 +15,13 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
-from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection
 from dpsubspace._estimators.composites import predictor
 from dpsubspace._rows.dask_parts import whole
-from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records
 
 
 def by_record(
@@ -59,6 +53,11 @@ def by_record(
     parts = [says(taken(X, some), some) for some in people]
     place = np.argsort(rows)
     return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+
+
+def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:
+    """What is said of private rows, of those of each person by themselves."""
+    return by_record(data.X, data.records, lambda X, _: {"": says(X)})[""]
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
@@ -229,132 +228,6 @@ def _check_length(predicted: np.ndarray, rows: np.ndarray, method: str) -> None:
         raise ValueError(f"`{method}` must give one value a row, and gave more or fewer.")
 
 
-# Frozen models ----------------------------------------------------------------------------------
-# Fitted models that stay as they are, and the private rows that are held out from them.
-
-# Probabilities below this count as this (scikit-learn's calibrators do the same).
-_LEAST = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """A fitted model, of which nothing but predictions is used."""
-
-    model: Any  # Estimator or Pipeline
-    n_features: int | None  # Number of columns that it takes, where it says so
-
-    @property
-    def classes(self) -> np.ndarray:
-        return np.asarray(self.model.classes_)
-
-    def log_probabilities(self, X: Any) -> np.ndarray:
-        """Logarithm of the probabilities of rows, finite."""
-        with np.errstate(all="ignore"):
-            found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
-            return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
-
-    def predictions(self, X: Any) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            found = np.asarray(self.model.predict(X), dtype=np.float64)
-            return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
-
-
-def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:
-    """What is said of private rows, of those of each person by themselves."""
-    return by_record(data.X, data.records, lambda X, _: {"": says(X)})[""]
-
-
-def pure_target(estimator: Any) -> Target:
-    """Privacy that the parameters of `estimator` ask for, without a delta unless one is given.
-
-    A choice gains next to nothing from one, and a ledger of exactly its epsilon has room for it.
-    """
-    auto = isinstance(estimator.delta, str) and estimator.delta == "auto"
-    delta = 0.0 if auto else estimator.delta
-    return Target(estimator.epsilon, delta, estimator.neighboring_relation).checked(pure=True)
-
-
-def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
-    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
-        raise ValueError(f"`estimator` must be a fitted {what}, got {estimator!r}.")
-    try:
-        check_is_fitted(estimator)
-    except NotFittedError:
-        raise ValueError(
-            f"`estimator` must be fitted before, on other rows, got a {type(estimator).__name__}"
-            " that is not. Where clones are made, wrap it: FrozenEstimator(estimator), from"
-            " sklearn.frozen, which clones keep as it is."
-        ) from None
-    if is_classifier(estimator) != (what == "classifier"):
-        raise ValueError(f"`estimator` must be a {what}, got a {type(estimator).__name__}.")
-    if not hasattr(estimator, method):
-        raise ValueError(
-            f"`estimator` must have {method}, which this {type(estimator).__name__} does not: use"
-            " one that gives probabilities, as with loss='log_loss'."
-        )
-    try:
-        n_features = getattr(estimator, "n_features_in_", None)
-    except Exception:  # a Pipeline asks its first step, which may not know
-        n_features = None
-    return Frozen(estimator, None if n_features is None else int(n_features))
-
-
-def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    rows = _rows(frozen, X, y, groups)
-    labels, classes = rows.targets, frozen.classes
-    known = {label: code for code, label in enumerate(classes.tolist())}
-    try:
-        codes = np.array([known[label] for label in labels.tolist()], dtype=np.intp)
-    except (KeyError, TypeError):
-        codes = None
-    if codes is None:  # raised out here, so that no chained exception carries a label
-        raise ValueError(
-            "`y` has labels that are not in `classes_` of the estimator: drop those rows, or fit"
-            " the estimator with all labels that can occur."
-        )
-    return replace(rows, targets=codes)
-
-
-def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    rows, targets = _rows(frozen, X, y, groups), None
-    with suppress(TypeError, ValueError):  # whose messages may have entries
-        targets = np.asarray(rows.targets, dtype=np.float64)
-    if targets is None:
-        raise ValueError(NO_NUMBERS)
-    if not np.isfinite(targets).all():
-        raise ValueError("Input y contains NaN or infinity: drop those rows.")
-    return replace(rows, targets=targets)
-
-
-def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) -> np.ndarray:
-    """Checked data; ValueError that does not tell how many rows there are."""
-    try:
-        return check(data, **options)
-    except ValueError as error:
-        message = without_values(data, str(error))
-    raise ValueError(message)
-
-
-def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
-    """Rows, as many targets, and whose they are; the model checks what is in the rows."""
-    if not (hasattr(X, "shape") and len(X.shape) == 2):
-        X = _without_sizes(np.asarray, X)
-    if X.ndim != 2 or X.shape[0] < 1:
-        raise ValueError(f"Expected 2D array for `X`, one row a record, got {X.ndim}D, or no rows.")
-    if y is None:
-        raise ValueError("this needs the targets of the held-out rows: requires y to be passed.")
-    y = _without_sizes(column_or_1d, y, warn=True)
-    if len(y) != X.shape[0]:
-        raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
-    n_features = int(X.shape[1])
-    if frozen.n_features not in (None, n_features):
-        raise ValueError(
-            f"X has {n_features} features, but the estimator is expecting {frozen.n_features}"
-            " features as input."
-        )
-    return Data(X, y, 1, check_groups(groups, X))
-
-
 # Blocks -----------------------------------------------------------------------------------------
 # Predictions and transformed rows of Dask collections: lazy, block by block. A fitted model is
 # public, so that its copies may go to any worker. Nothing is read before somebody asks for the
@@ -362,11 +235,25 @@ def _rows(frozen: Frozen, X: Any, y: Any, groups: Any) -> Data:
 
 
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
-    @wraps(method)
-    def called(self: Any, X: Any) -> Any:
-        return lazily(method, self, X) if is_collection(X) else method(self, X)
+    return by_blocks_like(lambda _: None)(method)
 
-    return called
+
+def by_blocks_like(nothing: Callable[[Any], np.ndarray | None]) -> Callable[[Callable], Callable]:
+    """The same of methods of which `nothing` says what they give of no rows.
+
+    They may ask a model that refuses rows that are made up.
+    """
+
+    def decorated(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
+        @wraps(method)
+        def called(self: Any, X: Any) -> Any:
+            if is_collection(X):
+                return lazily(method, self, X, nothing(self))
+            return method(self, X)
+
+        return called
+
+    return decorated
 
 
 def lazily(

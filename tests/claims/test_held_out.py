@@ -109,17 +109,22 @@ def test_the_value_of_a_rank_has_the_best_score_where_many_are_tied(rng):
 @pytest.mark.parametrize("wild", [-3.0, 7.0, np.nan, np.inf, -np.inf])
 def test_what_a_record_brings_is_a_number_up_to_1(wild):
     for records in (Records.of_rows(2), Records.of_groups(np.array([0, 0]), 1)):
-        totals, slack = sums_of_records([np.array([wild, 0.5]), np.zeros(2)], records)
+        columns = np.array([wild, 0.5]), np.zeros(2)
+        totals, slack = sums_of_records(lambda *rows: rows, records, *columns)
         assert -0.5 <= totals[0] <= 1.5 and totals[1] == 0 and 0 < slack < 1e-9
+
+
+def summed(column, records):
+    return sums_of_records(lambda rows: [rows], records, column)
 
 
 def test_sums_do_not_depend_on_the_order_of_rows(rng):
     column, index = rng.normal(size=3000), rng.integers(0, 700, size=3000)
     order = rng.permutation(3000)
     one, other = (
-        sums_of_records([column[rows]], Records.of_groups(index[rows], 700))[0]
+        summed(column[rows], Records.of_groups(index[rows], 700))[0]
         for rows in (np.arange(3000), order)
     )
-    assert abs(one - other) <= sums_of_records([column], Records.of_rows(700))[1]
-    plain = [sums_of_records([column[rows]], Records.of_rows(3000))[0] for rows in (..., order)]
+    assert abs(one - other) <= summed(column, Records.of_rows(700))[1]
+    plain = [summed(column[rows], Records.of_rows(3000))[0] for rows in (..., order)]
     assert plain[0] == plain[1]

@@ -1,0 +1,216 @@
+"""Fitted models that stay as they are, and what they say of private rows that are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dpsubspace._accounting.budget import Target
+from dpsubspace._checks import is_collection, refuse_collection
+from dpsubspace._estimators.model_outputs import shown_to
+from dpsubspace._rows.blocks import ROWS
+from dpsubspace._rows.elsewhere import load
+from dpsubspace._rows.inputs import NO_NUMBERS, without_values
+from dpsubspace._rows.public import Data
+from dpsubspace._rows.records import check_groups
+
+# Probabilities below this count as this (scikit-learn's calibrators do the same).
+_LEAST = float(np.finfo(np.float64).eps)
+
+# What parts hold beside labels or targets, which have the name of rows.
+_SAID = "said"
+
+
+# Frozen models ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A fitted model, of which nothing but predictions is used."""
+
+    model: Any  # Estimator or Pipeline
+    n_features: int | None  # Number of columns that it takes, where it says so
+
+    @property
+    def classes(self) -> np.ndarray:
+        return np.asarray(self.model.classes_)
+
+    def log_probabilities(self, X: Any) -> np.ndarray:
+        """Logarithm of the probabilities of rows, finite."""
+        with np.errstate(all="ignore"):
+            found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
+            return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
+
+    def predictions(self, X: Any) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            found = np.asarray(self.model.predict(X), dtype=np.float64)
+            return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
+
+
+def pure_target(estimator: Any) -> Target:
+    """Privacy that the parameters of `estimator` ask for, without a delta unless one is given.
+
+    A choice gains next to nothing from one, and a ledger of exactly its epsilon has room for it.
+    """
+    auto = isinstance(estimator.delta, str) and estimator.delta == "auto"
+    delta = 0.0 if auto else estimator.delta
+    return Target(estimator.epsilon, delta, estimator.neighboring_relation).checked(pure=True)
+
+
+def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+        raise ValueError(f"`estimator` must be a fitted {what}, got {estimator!r}.")
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        raise ValueError(
+            f"`estimator` must be fitted before, on other rows, got a {type(estimator).__name__}"
+            " that is not. Where clones are made, wrap it: FrozenEstimator(estimator), from"
+            " sklearn.frozen, which clones keep as it is."
+        ) from None
+    if is_classifier(estimator) != (what == "classifier"):
+        raise ValueError(f"`estimator` must be a {what}, got a {type(estimator).__name__}.")
+    if not hasattr(estimator, method):
+        raise ValueError(
+            f"`estimator` must have {method}, which this {type(estimator).__name__} does not: use"
+            " one that gives probabilities, as with loss='log_loss'."
+        )
+    try:
+        n_features = getattr(estimator, "n_features_in_", None)
+    except Exception:  # a Pipeline asks its first step, which may not know
+        n_features = None
+    return Frozen(estimator, None if n_features is None else int(n_features))
+
+
+# Held-out rows ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldOut(Data):
+    """Held-out rows, with their targets and what a model says of each, wherever they lie.
+
+    Nothing of it is public yet.
+    """
+
+    said: Any = None  # (n_rows, ...)
+
+
+def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+    """Rows with indices of their labels, and logarithms of the probabilities of all classes."""
+    n_classes = len(frozen.classes)
+    asked = f"`estimator` must give {n_classes} probabilities a row."
+    reader = _Reader(frozen, frozen.log_probabilities, _codes, np.intp, (n_classes,), asked)
+    return reader.read(X, y, groups)
+
+
+def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+    """Rows with their targets, and what is predicted for them."""
+    asked = "`estimator` must predict one number a row."
+    return _Reader(frozen, frozen.predictions, _numbers, np.float64, (), asked).read(X, y, groups)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks held-out rows and shows them to a model: all of them, or a block where it lies.
+
+    To read the blocks of a collection, a copy of the model goes there. It is shown a block at a
+    time, which is as public as the number of rows is: what it says of a row must depend on that
+    row alone, as in memory.
+    """
+
+    frozen: Frozen
+    says: Callable[[Any], np.ndarray]
+    targets: Callable[[Frozen, Any], np.ndarray]  # What labels or targets count as
+    kind: Any  # Type of that
+    shape: tuple[int, ...]  # Shape of what is said of a row
+    asked: str  # What to say where it has another one
+
+    def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
+        """ValueError where rows cannot be used, in words that hold no entry of them."""
+        if is_collection(X):
+            self._check_columns(X, y)
+            arrays = load(X, y, self)
+            records = check_groups(groups, arrays[ROWS])
+            return HeldOut(X, arrays[ROWS], 1, records, said=arrays[_SAID])
+        return self._here(X, y, groups)
+
+    def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
+        """Arrays of a block; ValueError where it cannot be used."""
+        if not len(X) and not len(y):
+            return {ROWS: np.empty(0, self.kind), _SAID: np.empty((0, *self.shape))}
+        rows = self._here(X, y, None)
+        return {ROWS: rows.targets, _SAID: rows.said}
+
+    def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
+        """Rows, as many targets, and whose they are; the model checks what is in the rows."""
+        refuse_collection("y", y)
+        if not (hasattr(X, "shape") and len(X.shape) == 2):
+            X = _without_sizes(np.asarray, X)
+        if X.ndim != 2 or X.shape[0] < 1:
+            raise ValueError(f"{_NO_TABLE}, got {X.ndim}D, or no rows.")
+        self._check_columns(X, y)
+        y = _without_sizes(column_or_1d, y, warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
+        rows = Data(X, self.targets(self.frozen, y), 1, check_groups(groups, X))
+        said = shown_to(self.says, rows)
+        if said.shape != (len(y), *self.shape):
+            raise ValueError(self.asked)
+        return HeldOut(X, rows.targets, 1, rows.records, said=said)
+
+    def _check_columns(self, X: Any, y: Any) -> None:
+        if y is None:
+            raise ValueError(
+                "this needs the targets of the held-out rows: requires y to be passed."
+            )
+        if X.ndim != 2 or np.isnan(X.shape[1]):
+            raise ValueError(f"{_NO_TABLE} and with a known number of columns.")
+        n_features = int(X.shape[1])
+        if self.frozen.n_features not in (None, n_features):
+            raise ValueError(
+                f"X has {n_features} features, but the estimator is expecting"
+                f" {self.frozen.n_features} features as input."
+            )
+
+
+_NO_TABLE = "Expected 2D array for `X`, one row a record"
+
+
+def _codes(frozen: Frozen, labels: np.ndarray) -> np.ndarray:
+    known = {label: code for code, label in enumerate(frozen.classes.tolist())}
+    try:
+        return np.array([known[label] for label in labels.tolist()], dtype=np.intp)
+    except (KeyError, TypeError):
+        pass
+    # Raised out here, so that no chained exception carries a label.
+    raise ValueError(
+        "`y` has labels that are not in `classes_` of the estimator: drop those rows, or fit"
+        " the estimator with all labels that can occur."
+    )
+
+
+def _numbers(_: Frozen, y: np.ndarray) -> np.ndarray:
+    targets = None
+    with suppress(TypeError, ValueError):  # whose messages may have entries
+        targets = np.asarray(y, dtype=np.float64)
+    if targets is None:
+        raise ValueError(NO_NUMBERS)
+    if not np.isfinite(targets).all():
+        raise ValueError("Input y contains NaN or infinity: drop those rows.")
+    return targets
+
+
+def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) -> np.ndarray:
+    """Checked data; ValueError that does not tell how many rows there are."""
+    try:
+        return check(data, **options)
+    except ValueError as error:
+        message = without_values(data, str(error))
+    raise ValueError(message)
