@@ -208,7 +208,7 @@ def _named_columns(X: Any, y: Any = None) -> Any:
 def check_of_blocks(estimator: Any, y: Any) -> Callable[[Any], np.ndarray]:
     """What checks a block of labels or targets, as `estimator` takes them; ValueError without y."""
     _check_given(estimator, y)
-    return _labels if is_classifier(estimator) else _values
+    return _values if is_regressor(estimator) else _labels
 
 
 def _check_given(estimator: Any, y: Any) -> None:

@@ -148,7 +148,7 @@ class ScoreTotal:
         return replace(total, norm_bound=norm, replace_bound=apart)
 
 
-def score_total(values: np.ndarray, records: Records) -> BoundedSum:
+def score_total(values: Any, records: Records) -> BoundedSum:
     """Sum over records of one number in [0, 1] each, of which their rows have parts.
 
     What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
@@ -158,14 +158,19 @@ def score_total(values: np.ndarray, records: Records) -> BoundedSum:
     are exact in whatever order they are taken. So a record that becomes null takes away a number in
     [0, 1], and one that is replaced moves the sum by a number in [-1, 1]: by at most 1 either way.
     """
+    steps = exact_steps(records.n)
+    total = sum_over_parts(_whole_scores, values, records, steps) / steps
+    return BoundedSum(np.array([total]), 1.0, 1.0)
+
+
+def _whole_scores(values: Any, records: Records, steps: float) -> float:
+    """The same sum of some of the rows, in steps."""
     values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
     weights = records.weights_numpy
     values = values if weights is None else values * weights
     if records.index is not None:
         values = np.minimum(np.bincount(records.index, values, minlength=records.n), 1.0)
-    steps = exact_steps(records.n)
-    total = np.rint(values * steps).sum() / steps
-    return BoundedSum(np.array([total]), 1.0, 1.0)
+    return float(np.rint(values * steps).sum())
 
 
 # Cells of scores --------------------------------------------------------------------------------

@@ -26,10 +26,12 @@ from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
-from dpsubspace._rows.inputs import check_classes, check_rows_and_labels, check_rows_and_targets
-from dpsubspace._rows.records import Records, check_groups, groups_of_rows
+from dpsubspace._rows.inputs import check_classes
+from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._workflow.planner import private_parts
-from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
+from dpsubspace._workflow.search_rows import Given, Rows
+from dpsubspace._workflow.spending import Candidate, Spending, Trial, given_to, scoring_of
+from dpsubspace.exceptions import ClusterError
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are
 # rarely of the same.
@@ -138,7 +140,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     one number in [0, 1] for each held-out record (L2 bound 1), with Gaussian noise of the mu of the
     fit. Records are held out by their position and public coins, persons as a whole. A record is
     in one of the two, so that a trial costs the larger of the two and not the sum: a Gaussian
-    mechanism of that mu.
+    mechanism of that mu. Rows of Dask collections are held out by their position in the order of
+    the blocks, whose lengths are public: these are the rows that are held out in memory. Each trial
+    reads its rows again, and is fitted and scored where they lie.
 
     "random": the event is ``RepeatAndSelectDpEvent`` over that Gaussian, with the mean `n_trials`
     and the shape 0 (Papernot, Steinke, 2022, Theorem 2): the number of trials has a logarithmic
@@ -157,9 +161,10 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     A trial that fails later scores as if it were always wrong, and what went wrong is not told,
     nor are warnings of trials, since these might tell of rows.
 
-    Assumed public: the numbers of rows and features, the set of labels if it is read from `y`, the
-    candidates, and all parameters but `random_state`. The best score is biased upwards. Scores of
-    ``score`` on other private rows are not protected.
+    Assumed public: the numbers of rows and features, of Dask collections the lengths of blocks and
+    that these give the same rows in the same order each time they are read, the set of labels if it
+    is read from `y`, the candidates, and all parameters but `random_state`. The best score is
+    biased upwards. Scores of ``score`` on other private rows are not protected.
 
     References
     ----------
@@ -186,6 +191,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         "X_public_val": True,
         "y_public_val": True,
     }
+
+    _takes_collections = True
 
     n_features_in_: int
 
@@ -239,9 +246,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), or Dask collection
             Private rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), or Dask collection
             Their labels or targets.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -272,31 +279,41 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             If a candidate cannot be counted inside of a search.
         RuntimeError
             If the best trial has no model; the budget is spent then.
+        ClusterError
+            If the workers of a Dask cluster are lost; the budget is spent then.
         """
         plan = self._plan()
-        X, y = self._checked(X, y)
-        records = check_groups(groups, X)
-        outputs, labels = self._outputs(y, records)
+        given, checked, targets = Given.checked(self, X, y, table=_of_tables(self.estimator))
+        records = check_groups(groups, checked)
+        outputs, labels = self._outputs(targets, records)
+        del checked, targets  # the workers of a cluster need not hold them while trials run
         train = {"X_public": X_public, "y_public": y_public, "groups": groups}
-        rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
+        rows = plan.rows(given, records, train, (X_public_val, y_public_val))
         given_to(plan.estimator, rows.train)  # ValueError where that cannot be passed on
-        given = {"n_public": int(X_public is not None), "labelled": y_public is not None}
-        sizes = Sizes(records.n, self.n_features_in_, outputs, **given, persons=records.grouped)
+        public = {"n_public": int(X_public is not None), "labelled": y_public is not None}
+        sizes = Sizes(records.n, self.n_features_in_, outputs, **public, persons=records.grouped)
         spending = plan.spending(sizes, labels)
+        given.check_candidates(spending.candidates)
         noise = as_noise(plan.random_state)
         candidates = f"{len(spending.candidates)} candidates"
         read = () if labels is None else (f"set of labels ({len(labels)})",)
         held_out = "public rows to score" if plan.fraction is None else "which records are scored"
-        public, budget = (*read, candidates, held_out), spending.budget(plan.target)
-        call = PrivateCall(self, budget, noise, records, self.n_features_in_, public)
+        assumed, budget = (*read, candidates, held_out), spending.budget(plan.target)
+        call = PrivateCall(self, budget, noise, records, self.n_features_in_, assumed)
         trials = plan.trials(spending, noise, call.guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
         call.paid()  # the scores are released by the trials, of which each has its own account
-        with warnings.catch_warnings():
-            # Also around all trials: threads that leave filters of their own bring back those of
-            # others, in any order.
-            warnings.simplefilter("ignore")
-            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
+        try:
+            with warnings.catch_warnings():
+                # Also around all trials: threads that leave filters of their own bring back those
+                # of others, in any order.
+                warnings.simplefilter("ignore")
+                score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
+        except ClusterError as error:
+            raise ClusterError(
+                f"the search on Dask collections has ended. {error._why} What it had reserved stays"
+                " charged, since its trials may have released something."
+            ) from None
         if model is None:
             raise RuntimeError(
                 "the best trial has no model, and the budget is spent. The error is not shown,"
@@ -310,21 +327,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             self.classes_ = labels
         self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
         return self
-
-    def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        if _of_tables(self.estimator):
-            refuse_collection("X", X)
-            y = np.asarray(y)
-            if not hasattr(X, "columns") or len(X) != len(y):
-                raise ValueError(
-                    "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
-                    " length."
-                )
-            self.n_features_in_ = X.shape[1]
-            return X, y
-        numbers = is_regressor(self.estimator)
-        rows, y = (check_rows_and_targets if numbers else check_rows_and_labels)(self, X, y)
-        return X if hasattr(X, "iloc") else rows, y
 
     def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
         if not is_classifier(self.estimator):
@@ -550,23 +552,25 @@ class _SearchRequest:
 
     def rows(
         self,
-        X: Any,
-        y: np.ndarray,
+        given: Given,
         records: Records,
         train: Mapping[str, Any],
         public: tuple[Any, Any],
     ) -> Rows:
         """Rows to train on and rows to score, by public coins on the positions of records."""
-        given = [value is not None for value in public]
+        known = [value is not None for value in public]
         if self.fraction is None:
-            if not all(given):
+            if not all(known):
                 raise ValueError(
                     "validation_fraction=None scores on public rows: pass `X_public_val` and"
                     " `y_public_val`."
                 )
             X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
-            return Rows({"X": X, "y": y, **train}, X_val, np.asarray(y_val), None, records.unit)
-        if any(given):
+            refuse_collection("X_public_val", X_val)
+            refuse_collection("y_public_val", y_val)
+            of_fit = {"X": given.X, "y": given.y, **train}
+            return Rows(of_fit, X_val, np.asarray(y_val), None, records.unit)
+        if any(known):
             raise ValueError("`X_public_val` needs validation_fraction=None.")
         if records.grouped and self.target.neighboring_relation == "replace_one":
             raise ValueError(
@@ -579,11 +583,7 @@ class _SearchRequest:
         scored = np.zeros(records.n, dtype=bool)
         scored[held] = True
         scored = scored if records.index is None else scored[records.index]
-        fitted = np.flatnonzero(~scored)
-        groups = groups_of_rows(train["groups"], fitted)
-        of_fit = {**train, "groups": groups, "X": _taken(X, fitted), "y": y[fitted]}
-        rows = np.flatnonzero(scored)
-        return Rows(of_fit, _taken(X, rows), y[rows], records.taken(held), records.unit)
+        return given.shared_out(scored, held, records, train)
 
     def trials(self, spending: Spending, noise: NoiseSource, delta: float) -> list[Trial]:
         """All trials: each candidate once, or a number that must stay hidden."""
@@ -630,10 +630,6 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
 def _of_tables(estimator: Any) -> bool:
     inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
     return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
-
-
-def _taken(X: Any, rows: np.ndarray) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 # Running -----------------------------------------------------------------------------------------

@@ -51,18 +51,17 @@ from dpsubspace._accounting.events import (
     non_private,
     private_search,
 )
-from dpsubspace._accounting.permission import already_paid, inside_ledger, only_once
+from dpsubspace._accounting.permission import already_paid, only_once
 from dpsubspace._checks import shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.composites import opened
-from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal_models import PersonalModels
 from dpsubspace._release.noise import NoiseSource
-from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow.planner import private_nodes, private_parts, share_of_parts
-from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
+from dpsubspace._workflow.search_rows import Rows, Says
+from dpsubspace.exceptions import ClusterError, PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -164,18 +163,7 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
             )
 
 
-# Rows -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rows:
-    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
-    train: Mapping[str, Any]
-    X: Any  # Rows and targets to score
-    y: Any
-    # Whose those rows are; None where they are public, and their mean is not noisy.
-    records: Records | None
-    unit: str  # What a record is called
+# Scores ----------------------------------------------------------------------------------------
 
 
 def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
@@ -254,13 +242,15 @@ class Trial:
         kind = (relation, rows.unit)
         with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
             warnings.simplefilter("ignore")
-            model, values = self._fitted(rows), np.zeros(len(rows.y))
+            model, says, records = self._fitted(rows), None, rows.records
             if model is not None:
-                values = self._values(model, rows, scoring)
-            if rows.records is None:
+                by_row = records is not None and not records.grouped
+                says = Says(model, scoring, self.delta, by_row)
+            values, whose = rows.said(says)
+            if records is None:
                 return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
-            assert self.score is not None
-            records, total = rows.records, score_total(values, rows.records)
+            assert self.score is not None and whose is not None
+            total = score_total(values, whose)
             kind = (self.score.target.neighboring_relation, records.unit)
             with already_paid(self.delta, [self.score.event], kind):
                 width = rows.X.shape[1]
@@ -283,35 +273,10 @@ class Trial:
         try:
             given = given_to(model, rows.train)
             return model.fit(rows.train["X"], rows.train["y"], **given)
+        except ClusterError:  # tells of the cluster alone, and is no matter of this candidate
+            raise
         except Exception:
             return None
-
-    def _values(self, model: Any, rows: Rows, scoring: Callable[..., Any]) -> np.ndarray:
-        by_row = rows.records is not None and not rows.records.grouped
-
-        def values(X: Any, y: np.ndarray) -> np.ndarray | None:
-            try:
-                with inside_ledger(self.delta, _refused):
-                    found = np.asarray(scoring(model, X, y), dtype=np.float64)
-            except Exception:
-                return None
-            return found if found.shape == (len(y),) else None
-
-        def says(X: Any, some: Any) -> dict[str, np.ndarray]:
-            y = rows.y[some]
-            found = values(X, y)
-            if found is None and by_row:  # what one row raises must change the scores of no others
-                each = [values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
-                found = np.array([0.0 if one is None else one[0] for one in each])
-            return {"": np.zeros(len(y)) if found is None else found}
-
-        records = Records.of_rows(len(rows.y)) if rows.records is None else rows.records
-        return by_record(rows.X, records, says)[""]
-
-
-def _refused(guarantee: Any) -> None:
-    """What scores a model has no budget to release anything: only the score itself was paid for."""
-    raise PrivacyError("a `scoring` must not fit or release anything.")
 
 
 # Budgets of a search ----------------------------------------------------------------------------

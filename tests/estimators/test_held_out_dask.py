@@ -9,6 +9,8 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask.array as da
+import dask.dataframe as dd
+from dask.distributed import Client, LocalCluster
 from helpers import RELATIONS, replaced
 from in_parts import UNEVEN, blocks, cluster_here, partitions
 from scipy.special import expit, softmax
@@ -151,6 +153,21 @@ def test_too_few_rows_release_and_cost_nothing(monkeypatch, fit):
     assert ledger.epsilon() == 0
     with pytest.warns(match="too few"):
         assert_equal(wrapped(fit, **options).fit(X, y), there)
+
+
+def test_a_scheduler_and_workers_as_they_are(tmp_path):
+    """Files of which one column is read as a target: Dask would join their small partitions."""
+    frame = pd.DataFrame(X, columns=list("abc")).assign(label=Y3)
+    for i in range(5):
+        frame.iloc[241 * i : 241 * (i + 1)].to_parquet(tmp_path / f"{i}.parquet")
+    rows = dd.read_parquet(tmp_path)
+    options = {"threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(2, **options) as cluster, Client(cluster):
+        there = wrapped("sets").fit(rows[["a", "b", "c"]], rows["label"])
+        sets = there.predict_set(rows[["a", "b", "c"]]).compute()
+    here = wrapped("sets").fit(X, Y3)
+    assert_equal(here, there)
+    np.testing.assert_array_equal(sets, here.predict_set(X))
 
 
 # What is predicted ------------------------------------------------------------------------------

@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dpsubspace import (
     Categories,
@@ -14,6 +17,7 @@ from dpsubspace import (
     DPSGDFClassifier,
     PersonalizedLinearRegression,
     PrivateRange,
+    PrivateSearch,
     Range,
     private_mean,
     tabular_pipeline,
@@ -116,6 +120,12 @@ def fit_on_blocks(rows=None, targets=None, **options):
     return model.fit(rows[["age", "visits"]], targets, **options)
 
 
+def search_on_blocks(estimator, **options):
+    """Search among classifiers of blocks of rows."""
+    rows = ages()
+    return PrivateSearch(estimator, {}, **options).fit(rows[["age", "visits"]], rows["days"])
+
+
 def fit_in_a_task():
     """Fit inside of a task of the cluster."""
     from distributed import get_client
@@ -151,6 +161,12 @@ DASK_MISTAKES = {
     ).fit(ages()[["age"]].replace(30, np.nan), ages()["days"]),
     "an estimator that needs rows in memory": lambda: PersonalizedLinearRegression().fit(
         ages()[["age"]], ages()["days"], groups=READMITTED
+    ),
+    "trials of a search side by side": lambda: search_on_blocks(DPSGDFClassifier(), n_jobs=2),
+    "a step of scikit-learn in a search": lambda: search_on_blocks(
+        make_pipeline(
+            FrozenEstimator(StandardScaler().fit(STAYS[["age", "visits"]])), DPSGDFClassifier()
+        )
     ),
     "a fit inside of a task": fit_in_a_task,
     "all workers are lost in the middle": lose_all_workers,

@@ -49,6 +49,7 @@ from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow import search as module
 from dpsubspace._workflow import spending as trials
 from dpsubspace._workflow.planner import private_parts
+from dpsubspace._workflow.search_rows import Given
 
 DELTA = 1e-5
 X, Y = blobs(n=400)
@@ -253,8 +254,8 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score():
     for extreme in (0.0, 1e4):
         other[7, 0] = extreme
         rows = trials.Rows({}, other, Y, check_groups(None, other), "row")
-        one = trials.Trial(None, 0, None, SeededNoise(0), DELTA)
-        values.append(one._values(LogisticRegression().fit(X, Y), rows, scoring))
+        says = trials.Says(LogisticRegression().fit(X, Y), scoring, DELTA, by_row=True)
+        values.append(rows.said(says)[0])
     assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
     assert values[1][7] == 0 and values[1].mean() > 0.3
 
@@ -264,7 +265,7 @@ def test_all_rows_of_a_person_are_on_one_side():
     model = search(FAST, SOME)
     records = check_groups(people, X)
     train = {"groups": people}
-    rows = model._plan().rows(X, Y, records, train, (None, None))
+    rows = model._plan().rows(Given(X, Y), records, train, (None, None))
     assert rows.records.n == round(0.2 * records.n)
     scored = np.isin(people, rows.train["groups"], invert=True)
     assert scored.sum() == len(rows.y) > 0
@@ -276,8 +277,8 @@ def test_all_rows_of_a_person_are_on_one_side():
 def test_who_is_held_out_follows_from_sizes_alone():
     train = {"groups": None}
     plan = search()._plan()
-    one = plan.rows(X, Y, check_groups(None, X), train, (None, None))
-    two = plan.rows(-X[::-1], Y, check_groups(None, X), train, (None, None))
+    one = plan.rows(Given(X, Y), check_groups(None, X), train, (None, None))
+    two = plan.rows(Given(-X[::-1], Y), check_groups(None, X), train, (None, None))
     assert np.array_equal(-X[::-1][np.isin(X[:, 0], one.X[:, 0])], two.X)
 
 
