@@ -12,17 +12,27 @@ import numpy as np
 from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import plain_arithmetic
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, nearest, shown
+from dpsubspace._checks import (
+    check_bool,
+    check_bounds,
+    check_choice,
+    check_real,
+    nearest,
+    refuse_collection,
+    shown,
+)
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._solvers.equations import PARTS, Design, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
 from dpsubspace._tables.cells import in_unit, middle_of, values_of
 from dpsubspace._tables.kinds import MISSING, UNKNOWN, Categories, Range
-from dpsubspace._tables.schema import Schema, Table, as_schema, read_table
+from dpsubspace._tables.parts import read_anywhere
+from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 _INTERCEPT = "Intercept"
@@ -260,8 +270,9 @@ def private_coefficients(
 
     Parameters
     ----------
-    X : data frame of pandas, Polars or Arrow, or array-like of shape (n_samples, n_features)
-        Private rows, with the target if there is a `schema`.
+    X : data frame, dataset, or array-like of shape (n_samples, n_features)
+        Private rows, with the target if there is a `schema`. A data frame is of pandas, Polars,
+        Arrow or Dask, and a dataset of PyArrow, whose files are read about ten times.
     schema : Schema or dict, optional
         What is public about the columns and the target: a :class:`Range` for numbers and
         :class:`Categories` for values. All its columns but the target explain the target.
@@ -395,7 +406,7 @@ def private_coefficients(
     check_bool("simultaneous", simultaneous)
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds)
     coding = _Coding.of(schema, name, family, reference)
-    table = read_table(frame, schema)
+    table = read_anywhere(frame, schema, name="X")
     coding.check(table)
     records = check_groups(groups, table.numbers)
     budget = Budget.split(goal, PARTS[coding.family], records.n)
@@ -470,6 +481,8 @@ def _as_table(
             " `schema` and the name of its target, as in private_coefficients(frame, {'age': (18,"
             " 90), 'stay': (0, 30)}, target='stay')."
         )
+    refuse_collection("X", X)
+    refuse_collection("target", target)
     rows, targets = np.asarray(X, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if rows.ndim != 2 or targets.shape != (len(rows),):
         raise ValueError("`X` must have two dimensions, and `target` one entry for each row of it.")
@@ -534,15 +547,14 @@ class _Coding:
 
     def check(self, table: Table) -> None:
         """ValueError where rows have an outcome that is none of the two."""
-        if self.family == "logistic":
-            codes = values_of(table, self.schema, self.target)
-            if np.any(codes == UNKNOWN):
-                kind: Any = self.schema[self.target]
-                raise ValueError(
-                    f"rows have values of the target {shown(self.target)} that are not among"
-                    f" {shown(list(kind.values))}, which the schema says. Correct the schema, or"
-                    " leave such rows out by a public rule."
-                )
+        logistic, kind = self.family == "logistic", self.schema[self.target]
+        if logistic and sum_over_parts(_n_unknown, table, self.schema, self.target):
+            values: Any = kind.values  # type: ignore[attr-defined]
+            raise ValueError(
+                f"rows have values of the target {shown(self.target)} that are not among"
+                f" {shown(list(values))}, which the schema says. Correct the schema, or leave such"
+                " rows out by a public rule."
+            )
 
     @property
     def target_name(self) -> str:
@@ -555,30 +567,42 @@ class _Coding:
         return [value for value in kind.values if value != self.references[name]]
 
     def design(self, table: Table, records: Records) -> Design:
+        """The regression, with rows and targets where those of the table lie."""
+        rows, targets = (
+            where_rows_are(make, self, table) for make in (_Coding.rows, _Coding.targets)
+        )
+        numbers = [False]
+        for name, kind in self._features():
+            of_number = name in self.schema.numbers
+            others = 0 if of_number else len(self._others(name))
+            numbers += [of_number] * of_number + [False] * (others + kind.missing)
+        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
+
+    def rows(self, table: Table) -> np.ndarray:
         """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
-        columns, numbers = [np.ones(len(table))], [False]
+        columns = [np.ones(len(table))]
         for name, kind in self._features():
             if name in self.schema.numbers:
                 values = values_of(table, self.schema, name)
                 columns.append(np.nan_to_num(in_unit(values, kind)))
                 columns += [np.isnan(values)] if kind.missing else []
-                numbers.append(True)
             else:
                 codes = values_of(table, self.schema, name)
                 columns += [codes == kind.values.index(value) for value in self._others(name)]
                 columns += [codes == MISSING] if kind.missing else []
-            numbers += [False] * (len(columns) - len(numbers))
-        kind: Any = self.schema[self.target]
-        targets = values_of(table, self.schema, self.target)
-        if self.family == "linear":
-            targets = in_unit(targets, kind)
-        else:
-            event = kind.values.index(self._others(self.target)[0])
-            targets = (targets == event).astype(np.float64)
         rows = np.empty((len(table), len(columns)))
         for i, column in enumerate(columns):
             rows[:, i] = column
-        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
+        return rows
+
+    def targets(self, table: Table) -> np.ndarray:
+        """Targets from -1 to 1, or 0 and 1."""
+        kind: Any = self.schema[self.target]
+        targets = values_of(table, self.schema, self.target)
+        if self.family == "linear":
+            return in_unit(targets, kind)
+        event = kind.values.index(self._others(self.target)[0])
+        return (targets == event).astype(np.float64)
 
     def _features(self) -> list[tuple[str, Any]]:
         return [(name, kind) for name, kind in self.schema.items() if name != self.target]
@@ -612,3 +636,8 @@ class _Coding:
                 zip(names, directions, factors, strict=True)
             )
         )
+
+
+def _n_unknown(table: Table, schema: Schema, name: str) -> int:
+    """How many rows have a value that is none of the categories of a column."""
+    return int(np.count_nonzero(values_of(table, schema, name) == UNKNOWN))

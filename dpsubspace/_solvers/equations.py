@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -26,9 +27,11 @@ from dpsubspace._array import EPS, Total, slices, to_numpy
 from dpsubspace._release.mechanisms import BoundedSum, gram_sum, vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.counts import record_sums
 from dpsubspace._statistics.inverted_tests import Equations
 from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
+from dpsubspace._statistics.table_cells import cell_total
 
 # Where the numbers come from: chosen by hand on the simulated tables of
 # benchmarks/repro_coefficients.py. No script varies them.
@@ -91,11 +94,14 @@ _DOUBT = 0.5
 
 @dataclass(frozen=True)
 class Design:
-    """Rows and targets of a regression on public scales."""
+    """Rows and targets of a regression on public scales, wherever they lie.
 
-    rows: np.ndarray  # (n_rows, p): entries from -1 to 1. Private.
+    What has an entry for each row is made where the rows are, and sums over them come from there.
+    """
+
+    rows: Any  # (n_rows, p): entries from -1 to 1. Private.
     # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
-    targets: np.ndarray
+    targets: Any
     # Public bound on the squared norm of a row, of which no entry is above 1: 1 for the constant,
     # and 1 for each column (a category has one indicator that is 1, or none; a number that is
     # missing is 0 beside its indicator).
@@ -109,15 +115,15 @@ class Design:
         return self.records.n
 
     @cached_property
-    def lengths(self) -> np.ndarray:
+    def lengths(self) -> Any:
         """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
-        return np.linalg.norm(self.rows, axis=1)
+        return where_rows_are(np.linalg.norm, self.rows, axis=1)
 
-    def residuals(self, weights: np.ndarray) -> np.ndarray:
-        scores = self.rows @ weights
-        return self.targets - (scores if self.family == "linear" else expit(scores))
+    def residuals(self, weights: np.ndarray) -> Any:
+        linear = self.family == "linear"
+        return where_rows_are(_residuals, self.rows, self.targets, weights, linear)
 
-    def cut(self, residuals: np.ndarray, most: float) -> np.ndarray:
+    def cut(self, residuals: Any, most: float) -> Any:
         """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
 
         Hence `most` is the size at which residuals of the longest rows there may be are cut, and
@@ -125,28 +131,62 @@ class Design:
         """
         # Less than exact arithmetic allows, by more than rounding makes of a length.
         room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
-        limits = room / np.maximum(self.lengths, 1.0)
-        return np.clip(residuals, -limits, limits)
+        return where_rows_are(_cut, residuals, self.lengths, room)
 
-    def curvature(self, weights: np.ndarray) -> np.ndarray:
+    def curvature(self, weights: np.ndarray) -> Any:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
-        predicted = expit(self.rows @ weights)
-        return predicted * (1 - predicted)
+        return where_rows_are(_curvature, self.rows, weights)
 
-    def by_record(self, values: np.ndarray) -> np.ndarray:
-        """Sums of the rows of each record by their parts, (n, p)."""
-        weights, index = self.records.weights_numpy, self.records.index
-        values = values if weights is None else values * weights[:, None]
-        if index is None:
-            return values
-        sums = [np.bincount(index, column, minlength=self.n) for column in values.T]
-        return np.stack(sums, axis=1)
+    def by_record(self, residuals: Any) -> Any:
+        """What each record brings to a score, ``z e`` of its rows by their parts, (n, p)."""
+        return where_rows_are(_by_record, self.rows * residuals[:, None], self.records)
+
+
+# What is made of single rows, where they are.
+
+
+def _residuals(
+    rows: np.ndarray, targets: np.ndarray, weights: np.ndarray, linear: bool
+) -> np.ndarray:
+    scores = rows @ weights
+    return targets - (scores if linear else expit(scores))
+
+
+def _cut(residuals: np.ndarray, lengths: np.ndarray, room: float) -> np.ndarray:
+    limits = room / np.maximum(lengths, 1.0)
+    return np.clip(residuals, -limits, limits)
+
+
+def _lost(residuals: np.ndarray, left: np.ndarray, most: float) -> np.ndarray:
+    return np.clip(np.abs(residuals) - np.abs(left), 0.0, most)[:, None]
+
+
+def _squares(residuals: np.ndarray, most: float) -> np.ndarray:
+    return (np.clip(residuals, -most, most) ** 2)[:, None]
+
+
+def _cells(residuals: np.ndarray, lengths: np.ndarray, root: float) -> np.ndarray:
+    return np.searchsorted(_EDGES[:-1], np.abs(residuals) * lengths / root, side="left")
+
+
+def _curvature(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    predicted = expit(rows @ weights)
+    return predicted * (1 - predicted)
+
+
+def _by_record(values: np.ndarray, records: Records) -> np.ndarray:
+    weights, index = records.weights_numpy, records.index
+    values = values if weights is None else values * weights[:, None]
+    if index is None:
+        return values
+    sums = [np.bincount(index, column, minlength=records.n) for column in values.T]
+    return np.stack(sums, axis=1)
 
 
 # Sums that one record moves little --------------------------------------------------------------
 
 
-def score_sum_of(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum of ``z e`` over records, for residuals e that :meth:`Design.cut` has cut at `most`.
 
     Proof of the bound: ``|e| |z|`` is at most ``most sqrt(size)`` after the cut, which leaves more
@@ -157,12 +197,18 @@ def score_sum_of(design: Design, residuals: np.ndarray, most: float) -> BoundedS
     return vector_sum(total, most * math.sqrt(design.size), slack)
 
 
-def moment_sum(rows: np.ndarray, norm_bound: float, records: Records) -> BoundedSum:
+def moment_sum(rows: Any, norm_bound: float, records: Records) -> BoundedSum:
     """Sum of ``z z^T`` over records, whose rows are no longer than `norm_bound`.
 
     Proof of the bounds: that of :func:`~dpsubspace._release.mechanisms.gram_sum`, which holds for
     several rows of a record by the lemma of :mod:`dpsubspace._rows.records`.
     """
+    total = sum_over_parts(_moments, rows, records).value
+    slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
+    return gram_sum(total, norm_bound, slack)
+
+
+def _moments(rows: np.ndarray, records: Records) -> Total:
     total, weights = Total(), records.weights_numpy
     for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
         block = rows[some]
@@ -170,27 +216,26 @@ def moment_sum(rows: np.ndarray, norm_bound: float, records: Records) -> Bounded
             # A row times the root of its part of the record brings that part of its product.
             block = block * np.sqrt(weights[some])[:, None]
         total.add(block.T @ block)
-    slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
-    return gram_sum(total.value, norm_bound, slack)
+    return total
 
 
-def square_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+def square_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum of the squares of residuals, each at most twice `most`: a record brings one of them."""
     most = 2 * most
-    total, slack = record_sums((np.clip(residuals, -most, most) ** 2)[:, None], design.records)
+    total, slack = record_sums(where_rows_are(_squares, residuals, most), design.records)
     bound = most**2 * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
 
 
-def mass_sum(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+def mass_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum of what :meth:`Design.cut` takes from the sizes of residuals.
 
     Proof of the bound: a row brings what is cut, which is put into [0, largest_cut(most)], and
     several rows of a record bring their weighted mean.
     """
-    lost = np.abs(residuals) - np.abs(design.cut(residuals, most))
     bound = largest_cut(most)
-    total, slack = record_sums(np.clip(lost, 0.0, bound)[:, None], design.records)
+    lost = where_rows_are(_lost, residuals, design.cut(residuals, most), bound)
+    total, slack = record_sums(lost, design.records)
     bound = bound * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
 
@@ -199,7 +244,7 @@ def largest_cut(most: float) -> float:
     return max(_WHOLE - most, _LEAST_WHOLE)
 
 
-def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> BoundedSum:
+def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum over records of the outer product of what each brings to a score, packed.
 
     Proof of the bounds: a record brings a vector q that is no longer than ``most sqrt(size)``
@@ -208,7 +253,7 @@ def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> Boun
     their rows have in common is in q, as in a covariance that is clustered by person.
     """
     bound = most * math.sqrt(design.size)
-    found = design.by_record(design.rows * residuals[:, None])
+    found = design.by_record(residuals)
     if design.records.grouped:
         length = np.sqrt((found**2).sum(axis=1, keepdims=True))
         found = found * (bound * (1 - 1e-14) / np.maximum(length, bound))
@@ -218,21 +263,20 @@ def moment_of_scores(design: Design, residuals: np.ndarray, most: float) -> Boun
 
 def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
     """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
-    roots = np.sqrt(design.curvature(weights))
+    roots = where_rows_are(np.sqrt, design.curvature(weights))
     return moment_sum(design.rows * roots[:, None], math.sqrt(design.size) / 2, design.records)
 
 
-def size_counts(design: Design, residuals: np.ndarray) -> BoundedSum:
+def size_counts(design: Design, residuals: Any) -> BoundedSum:
     """How many residuals are cut at each size but no smaller one, those of several rows by parts.
 
     Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of a public step, of which sums are exact.
     """
-    sizes = np.abs(residuals) * design.lengths / math.sqrt(design.size)
-    cell = np.searchsorted(_EDGES[:-1], sizes, side="left")
-    counts = np.bincount(cell, design.records.weights_numpy, minlength=len(_EDGES))
-    return BoundedSum(counts.astype(np.float64), 1.0, math.sqrt(2))
+    cells = where_rows_are(_cells, residuals, design.lengths, math.sqrt(design.size))
+    counts = sum_over_parts(cell_total, cells, len(_EDGES), design.records)
+    return BoundedSum(counts, 1.0, math.sqrt(2))
 
 
 # Releases ---------------------------------------------------------------------------------------
@@ -477,25 +521,37 @@ def exact_equations(design: Design) -> Equations:
     p, n = design.rows.shape[1], design.n
     weights = np.zeros(p)
     for _ in range(1 if design.family == "linear" else _STEPS):
-        score = design.by_record(design.rows * design.residuals(weights)[:, None]).sum(axis=0)
+        score = sum_over_parts(_sum, design.by_record(design.residuals(weights)))
         slope = _exact_slope(design, weights)
         move = np.linalg.lstsq(slope, score, rcond=None)[0]
         weights = weights + move
         if np.abs(move).max() < _CLOSE or np.abs(weights).max() > _DIVERGED:
             break
-    found = design.by_record(design.rows * design.residuals(weights)[:, None])
+    found = design.by_record(design.residuals(weights))
     return Equations(
         about=weights,
         score=np.zeros(p),
         slope=_exact_slope(design, weights) / n,
-        moment=found.T @ found / max(1, n - p),
+        moment=sum_over_parts(_gram, found) / max(1, n - p),
         n=n,
     )
 
 
+def _sum(values: np.ndarray) -> np.ndarray:
+    return values.sum(axis=0)
+
+
+def _gram(values: np.ndarray) -> np.ndarray:
+    return values.T @ values
+
+
 def _exact_slope(design: Design, weights: np.ndarray) -> np.ndarray:
-    own = np.ones(len(design.rows))
-    own = own if design.family == "linear" else design.curvature(weights)
-    parts = design.records.weights_numpy
+    own = None if design.family == "linear" else design.curvature(weights)
+    return sum_over_parts(_slope_of, design.rows, own, design.records)
+
+
+def _slope_of(rows: np.ndarray, own: np.ndarray | None, records: Records) -> np.ndarray:
+    own = np.ones(len(rows)) if own is None else own
+    parts = records.weights_numpy
     own = own if parts is None else own * parts
-    return (design.rows * own[:, None]).T @ design.rows
+    return (rows * own[:, None]).T @ rows
