@@ -64,8 +64,8 @@ ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 MUTANTS = [
     Mutant(
         "_solvers/equations.py",
-        "limits = room / np.maximum(self.lengths, 1.0)",
-        "limits = 1.1 * room / np.maximum(self.lengths, 1.0)",
+        "limits = room / np.maximum(lengths, 1.0)",
+        "limits = 1.1 * room / np.maximum(lengths, 1.0)",
         "estimators/test_coefficients.py",
     ),
     # Accounting: what is charged.
@@ -788,6 +788,18 @@ MUTANTS = [
                 f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
+                "_workflow/search_rows.py",  # rows that are scored are trained on
+                "X, y = (at_positions(each, self.lengths, ~scored) for each in blocks)",
+                "X, y = (at_positions(each, self.lengths, scored | True) for each in blocks)",
+                "workflow/test_search_dask.py",
+            ),
+            (
+                "_rows/positions.py",
+                "if len(block) != len(mask):",
+                "if False:",
+                "workflow/test_search_dask.py",
+            ),
+            (
                 "_workflow/audit.py",
                 "success = 1 / (1 + math.exp(-epsilon))",
                 "success = 1 / (1 + math.exp(-2 * epsilon))",
@@ -869,7 +881,7 @@ def main() -> None:
     first, step = map(int, options.every.split("/"))
     mutants = [m for m in MUTANTS if options.only in m.name][first::step]
     if not importlib.util.find_spec("distributed"):
-        mutants = [m for m in mutants if PARTS not in m.tests]
+        mutants = [m for m in mutants if "dask" not in m.tests]
     for mutant in MUTANTS:
         checked(mutant, ROOT / "dpsubspace")
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "SCIPY_ARRAY_API": "1"}

@@ -310,6 +310,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 warnings.simplefilter("ignore")
                 score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
         except ClusterError as error:
+            # Nothing is released then, and no row decides when a cluster is lost: so it may be seen
+            # that there were at least so many trials.
             raise ClusterError(
                 f"the search on Dask collections has ended. {error._why} What it had reserved stays"
                 " charged, since its trials may have released something."
