@@ -21,7 +21,13 @@ from dpsubspace import (
 )
 from dpsubspace._rows.records import NullRecords, check_groups
 from dpsubspace._statistics.table_cells import cell_total, unit_sums
-from dpsubspace._statistics.table_intervals import CountNoise, Ratio, around, onto_margins, onto_total
+from dpsubspace._statistics.table_intervals import (
+    CountNoise,
+    Ratio,
+    around,
+    onto_margins,
+    onto_total,
+)
 
 INF = math.inf
 SCHEMA = {
