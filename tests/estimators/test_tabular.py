@@ -762,12 +762,13 @@ def label_of_polars():
         (label_of_polars, True),
         (lambda: pd.Series(LABELS, name="ill"), False),
         (lambda: LABELS, False),
-        (lambda: np.where(LABELS == LABELS[0], "sick", "age").tolist(), False),
+        (lambda: np.where(LABELS[0] == LABELS, "sick", "age").tolist(), False),
     ],
     ids=["pandas", "Polars", "another name", "no name", "labels that are names"],
 )
 def test_a_schema_that_has_the_label_is_told_of_by_its_name(y, said):
-    made = tabular_pipeline(DPSGDClassifier(n_iter=2), {**FREE, "sick": [*map(str, np.unique(LABELS))]})
+    schema = {**FREE, "sick": [*map(str, np.unique(LABELS))]}
+    made = tabular_pipeline(DPSGDClassifier(n_iter=2), schema)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         made.fit(FRAME.assign(sick=LABELS.astype(str)), y())
