@@ -296,7 +296,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     >>> from dpsubspace import Range, tabular_pipeline
     >>> rng = np.random.default_rng(0)
     >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
-    >>> days = 5 + frame["age"] / 10 + rng.normal(size=5000)
+    >>> days = 5 + frame["age"].to_numpy() / 10 + rng.normal(size=5000)
     >>> model = tabular_pipeline("regression", {"age": (18, 100)}, target=Range(0, 30))
     >>> model.fit(frame, days).score(frame, days) > 0.6
     True
