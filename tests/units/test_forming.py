@@ -5,7 +5,7 @@ import pytest
 from test_encoding import KINDS, SCHEMA, table
 
 from dpsubspace import Categories, Range, Schema
-from dpsubspace._array import Scratch
+from dpsubspace._array import BLOCK, Scratch
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.formed import lent
@@ -130,6 +130,17 @@ def test_a_table_needs_little_more_than_its_numbers_and_codes():
     held = sum(array.nbytes for array in formed._held)
     assert held == 700 * (4 * 3 + 2) and held < kept.nbytes / 15
     assert repr(formed) == "<rows>"
+
+
+@pytest.mark.parametrize("n_values", [10, 3000, 40_000, 400_000])
+def test_a_chunk_takes_little_memory_however_many_features_there_are(n_values):
+    schema = Schema({"a": Categories(tuple(range(n_values)))})
+    codes = np.zeros((5000, 1), dtype=type_of_codes(schema.values()))
+    formed = formed_rows(Table(np.empty((5000, 0)), codes), encoding_for(schema, 1e4))
+    assert formed.chunk % BLOCK == 0
+    assert formed.chunk == BLOCK or 4 * formed.chunk * n_values <= 1 << 26
+    records = Features(formed, RowMap(norm="l2", bias=0.3)) if n_values == 10 else formed
+    assert records.chunk == formed.chunk
 
 
 def test_memory_is_lent_for_as_long_as_somebody_has_a_view_of_it():
