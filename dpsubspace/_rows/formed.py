@@ -77,6 +77,10 @@ class FormedRows:
         """
         return self._form([held[:, rows] for held in self._held]).T
 
+    def taken(self, rows: Any) -> FormedRows:
+        """Some of the rows, which are formed as they are here."""
+        return FormedRows([held[:, rows] for held in self._held], self._form, self.layout)
+
     def norms(self, rows: Any) -> np.ndarray:
         """Norms of the features of some rows in float64, never too small."""
         entries, found = self.entries(rows), []

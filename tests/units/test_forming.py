@@ -8,7 +8,7 @@ from dpsubspace import Categories, Range, Schema
 from dpsubspace._array import BLOCK, Scratch
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.formed import lent
+from dpsubspace._rows.formed import FormedRows, lent
 from dpsubspace._rows.records import Records, RowMap, Shift
 from dpsubspace._tables import forming
 from dpsubspace._tables.encoding import encoding_for
@@ -115,6 +115,23 @@ def test_formed_rows_go_through_an_affine_map():
     pair = [AffineRows(X, affine, constant=True) for X in (formed[ALL, ALL], formed)]
     here, other = (rows.at(slice(100, 300)) for rows in pair)
     np.testing.assert_array_equal(here.dense(), other.dense())
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_some_records_stay_formed_and_are_the_same(persons, rng):
+    _, _, formed = both(by_column=True)
+    records = Records.of_groups(np.repeat(np.arange(100), 7), 100) if persons else None
+    affine = Affine(np.full(formed.shape[1], 0.1), np.full(formed.shape[1], 2.0))
+    batch = np.sort(rng.permutation(100)[:40])
+    pair = [
+        AffineRows(X, affine, constant=True, records=records).taken(batch)
+        for X in (formed[ALL, ALL], formed)
+    ]
+    assert isinstance(pair[1].X, FormedRows)
+    assert sum(array.nbytes for array in pair[1].X._held) < pair[0].X.nbytes / 10
+    here, other = (rows.at(slice(0, rows.n_rows)).dense() for rows in pair)
+    np.testing.assert_array_equal(here, other)
+    np.testing.assert_array_equal(pair[0].norms(), pair[1].norms())
 
 
 def test_public_sizes_decide_and_tables_to_which_columns_are_added_are_kept():
