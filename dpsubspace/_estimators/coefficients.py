@@ -72,6 +72,8 @@ class PrivateCoefficients:
         What the call cost.
     released : object
         What was released, of which :meth:`at_level` makes other intervals.
+    references : dict of str to object, default={}
+        Value that the others are compared with, by column of categories.
 
     See Also
     --------
@@ -102,6 +104,7 @@ class PrivateCoefficients:
     target: str
     privacy_: PrivacyGuarantee
     released: Any
+    references: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def odds_ratio(self) -> np.ndarray:
@@ -188,9 +191,12 @@ class PrivateCoefficients:
     @property
     def _footnote(self) -> str:
         said, together = self.privacy_, " for all together" if self.simultaneous else ""
+        pairs = [f"{name}[{value}]" for name, value in self.references.items()]
+        against = f" References, also for values not listed: {', '.join(pairs)}." if pairs else ""
         return (
             f"{said.n_samples} {said.unit}s, epsilon={said.epsilon:g}, delta={said.delta:.2g}."
             f" Intervals cover with {100 * self.level:g}%{together}, over noise and samples."
+            f"{against}"
         )
 
     def _columns(self) -> dict[str, Any]:
@@ -414,6 +420,7 @@ def private_coefficients(
         target=coding.target_name,
         privacy_=call.guarantee,
         released=(equations, terms),
+        references={name: v for name, v in coding.references.items() if name != coding.target},
     )
     _warn_of_no_ends(found)
     return found

@@ -33,9 +33,10 @@ from dpsubspace._statistics.quantiles import (
     refuse_exact_quantiles,
 )
 from dpsubspace._tables.encoding import LEARNED, Encoding, encoding_for
+from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.parts import columns_of, table_in_parts
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table, unnamed_columns
-from dpsubspace.exceptions import PrivacyError, warn
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Name of what is left of a budget that ranges take a part of.
 _REST = "rest"
@@ -446,4 +447,18 @@ def tell_of_dropped(X: Any, schema: Schema) -> None:
             " others from the table, such as the names of persons and the label.",
             UserWarning,
             about=("dropped", tuple(names)),
+        )
+
+
+def tell_of_target(y: Any, schema: Schema) -> None:
+    """Warn where a series or frame of targets has the name of a column of the schema: by names."""
+    names = names_of(y) or [getattr(y, "name", None)]
+    if both := [name for name in names if isinstance(name, str) and name in schema]:
+        warn(
+            f"the schema has {', '.join(map(repr, both))}, which is also the name of the target. A"
+            " model that learns from its own target is of no use for rows whose target is not"
+            " known. Leave this column out of the schema. If it is not the target, rename the"
+            " target to end this warning.",
+            PrivacyWarning,
+            about=("target", tuple(both)),
         )

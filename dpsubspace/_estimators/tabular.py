@@ -46,6 +46,7 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     read_rows,
     tell_of_dropped,
+    tell_of_target,
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import check_of_blocks, remember
@@ -295,7 +296,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     >>> from dpsubspace import Range, tabular_pipeline
     >>> rng = np.random.default_rng(0)
     >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
-    >>> days = 5 + frame["age"] / 10 + rng.normal(size=5000)
+    >>> days = 5 + frame["age"].to_numpy() / 10 + rng.normal(size=5000)
     >>> model = tabular_pipeline("regression", {"age": (18, 100)}, target=Range(0, 30))
     >>> model.fit(frame, days).score(frame, days) > 0.6
     True
@@ -537,6 +538,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
+        tell_of_target(y, parts.table.schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, parts.table.schema, y, check)
         remember(self, X)
