@@ -538,7 +538,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check)
+        table, y = read_rows(X, parts.table.schema, y, check, groups)
         remember(self, X)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)

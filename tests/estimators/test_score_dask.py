@@ -263,7 +263,7 @@ def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
             with pytest.raises(ValueError, match=words):
                 private_score(Exact(2), rows, y, **(plain | given))
         assert not cluster.sent
-        with pytest.raises(ValueError, match="`groups` is taken for Dask collections by"):
+        with pytest.raises(ValueError, match="`groups` is in memory and the lengths of the blocks"):
             private_score(Exact(2), rows, y, groups=np.arange(N), **plain)
         with pytest.raises(ValueError, match=r"not in `model.classes_`.* partition 0, counted"):
             private_score(Exact(2), rows, partitions(pd.Series(Y2 + 7)), **plain)

@@ -305,7 +305,7 @@ def test_what_is_refused_costs_nothing_and_quotes_no_value(monkeypatch, name):
             tabular_pipeline(DPSGDClassifier(), SCHEMA),
             "label",
             {"groups": np.arange(N)},
-            "`groups` is taken for Dask collections by.*keep one row of each person",
+            "`groups` is in memory and the lengths of the blocks of `X` are not known",
         ),
         (
             tabular_pipeline(DPSGDClassifier(), ESTIMATED, epsilon=float("inf")),
