@@ -373,7 +373,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             from its files in each step.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private labels or targets; of rows of Dask, a column or columns of the same data frame,
-            and of a dataset of PyArrow, the name of a column or a list of names.
+            of which `groups` is then a column as well, and of a dataset of PyArrow, the name of a
+            column or a list of names.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the

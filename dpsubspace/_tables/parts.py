@@ -2,7 +2,15 @@
 
 Privacy: what becomes of a row follows from that row and from the schema, which is public
 (:func:`~dpsubspace._tables.schema.read_table`). So it does not matter in which partition a row
-lies, and a record that changes moves nothing but what stands for its own row.
+lies, and a record that changes moves nothing but what stands for its own row. Where rows belong to
+persons, a record is all rows of one. They are brought to one part by the name of the person
+(``_rows/together.py``), as the schema has read them, and what is made of them there is what is made
+of them in memory: ranges that are estimated, counts and the model have the bounds for persons that
+they have there (``_rows/records.py``).
+
+Design note. Rows are brought together before they are encoded. How finely is decided by the number
+of persons, which is known only then, and by ranges, which are estimated of persons. And numbers
+and codes of a row take a few times less room than its features.
 """
 
 from __future__ import annotations
