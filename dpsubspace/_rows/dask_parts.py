@@ -79,10 +79,25 @@ class _Named:
         """Arrays of a block; ValueError where it cannot be used."""
         own = 1 + self.targets
         found, (groups, *not_null) = self.checked(*block[:own]), block[own:]
+        _check_index(block[0], groups)
         found[NAMES] = name_array(names_of_rows(groups, len(found[ROWS])))
         if not_null:
             found[PRESENT] = np.asarray(not_null[0], dtype=bool)
         return found
+
+
+def _check_index(X: Any, groups: Any) -> None:
+    """ValueError where blocks of data frames have other rows, or in another order.
+
+    Dask moves rows where it has to align columns, and leaves that out where such a column is not
+    asked for. A row would then have the name of another person.
+    """
+    if hasattr(X, "iloc") and hasattr(groups, "iloc") and not X.index.equals(groups.index):
+        raise ValueError(
+            "`X` and `groups` have other rows, or in another order, as their index says. Take both"
+            " from one data frame, and call persist() on it, or write it to files first, where a"
+            " column was made of another data frame or of an array."
+        )
 
 
 # Blocks of collections ------------------------------------------------------------------------

@@ -321,10 +321,23 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(monkeypatch):
     refused(monkeypatch, "'age' of `X` has missing values.*partition", bad, bad["who"])
 
 
+def test_persons_of_other_rows_are_noticed(monkeypatch):
+    """Blocks of the same lengths, of which Dask has moved rows: none gets another one's name."""
+    frame = partitions(TABLE)
+    moved = frame["who"].map_partitions(lambda some: some[::-1], meta=("who", object))
+    refused(monkeypatch, "other rows, or in another order, as their index says", frame, moved)
+    numbers = frame[["age", "dose"]]
+    for groups in (moved, partitions(TABLE[:-1], UNEVEN)["who"]):
+        error = pytest.raises(ValueError, match=r"another order.*This is about partition \d")
+        with cluster_here(monkeypatch), error:
+            DPSGDClassifier().fit(numbers, frame["label"], groups=groups)
+
+
 def test_no_message_tells_how_many_rows_there_are(monkeypatch):
     """Neither of a partition: of persons they are private."""
     frame, shorter = partitions(TABLE), partitions(TABLE[:-1], UNEVEN)
-    said = refused(monkeypatch, "one entry for each row", frame, shorter["who"])
+    shorter = shorter["who"].map_partitions(np.asarray)
+    said = refused(monkeypatch, "one entry for each row", frame, shorter)
     cuts = [int(share * len(TABLE)) for share in UNEVEN]
     sizes = {len(TABLE), len(TABLE) - 1, len(TABLE) - sum(cuts), *cuts} - {0, 1}
     assert not any(str(size) in said for size in sizes)

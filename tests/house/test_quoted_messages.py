@@ -155,6 +155,9 @@ DASK_MISTAKES = {
     "`y` is a NumPy array beside a data frame": lambda: fit_on_blocks(targets=READMITTED),
     "rows and targets from two data frames": lambda: fit_on_blocks(targets=ages(2)["days"]),
     "`groups` is a NumPy array beside a data frame": lambda: fit_on_blocks(groups=READMITTED),
+    "Dask has moved rows to align columns": lambda: fit_on_blocks(
+        groups=ages()["visits"].map_partitions(lambda part: part[::-1])
+    ),
     "some blocks of `groups` have numbers, and others text": fit_on_mixed_names,
     "values are missing": lambda: fit_on_blocks(ages().replace(30, np.nan)),
     "values are missing, and the schema has none": lambda: tabular_pipeline(
