@@ -26,11 +26,11 @@ WHOLE = [(case, setting) for case, setting in TAKEN_FITS if setting != "batches"
 
 
 def fits(*factors, cases=TAKEN):
-    """Every setting with two factors in turns."""
-    turn = itertools.count()
+    """Every setting with the other factors in turns, and every two of these."""
+    rare = {"apart": {(0, 2), (0, 3), (0, 4)}, "turn": itertools.count()}
     for case in cases:
         settings = [setting for setting in case.settings if (case, setting) in WHOLE]
-        yield from pairs_first(settings, *factors, prefix=(case,), turn=turn)
+        yield from pairs_first(settings, *factors, prefix=(case,), **rare)
 
 
 @pytest.mark.parametrize(
