@@ -330,7 +330,7 @@ def private_counts(
             f"these columns have {math.prod(shape):,} cells together, and at most {_MOST:,} are"
             " counted: take fewer columns, or fewer `bins`."
         )
-    table, part = read_columns(frame, schema, names)
+    table, part = read_columns(frame, schema, names, groups)
     records = check_groups(groups, table.numbers)
     target, noise_of = _least_noise(target, records.n, float(level))
     budget = Budget.split(target, {"counts": Part(1.0, kind=noise_of)}, records.n)

@@ -107,14 +107,18 @@ class Purchase:
 
 
 def read_rows(
-    X: Any, schema: Schema, y: Any = None, targets: Callable[[Any], np.ndarray] | None = None
+    X: Any,
+    schema: Schema,
+    y: Any = None,
+    targets: Callable[[Any], np.ndarray] | None = None,
+    groups: Any = None,
 ) -> tuple[Any, Any]:
     """The table, here or in parts where the partitions of a collection are read; and targets.
 
     `targets` checks a block of a collection `y`. Those in memory are given back as they are.
     """
     if is_elsewhere(X):
-        return table_in_parts(X, schema, y, targets)
+        return table_in_parts(X, schema, y, targets, groups)
     return read_table(X, schema, kept=True), y
 
 
@@ -334,7 +338,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             If noise would hide a range that is to be estimated privately.
         """
         target, plan = checked_target(self), self._plan()
-        table, _ = read_rows(X, plan.schema)
+        table, _ = read_rows(X, plan.schema, groups=groups)
         tell_of_dropped(X, plan.schema)
         records = check_groups(groups, table.numbers)
         purchase = plan.purchase()

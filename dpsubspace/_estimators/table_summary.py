@@ -487,7 +487,7 @@ def private_summary(
     check_real("level", level, low=0, high=1)
     schema = as_schema(schema)
     plan = _Summary.of(schema, by)
-    table = read_anywhere(frame, schema, name="frame")
+    table = read_anywhere(frame, schema, name="frame", groups=groups)
     records = check_groups(groups, table.numbers)
     if schema.numbers:
         refuse_exact_quantiles(target, table.numbers)

@@ -374,7 +374,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             from its files in each step.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private labels or targets; of rows of Dask, a column or columns of the same data frame,
-            and of a dataset of PyArrow, the name of a column or a list of names.
+            of which `groups` is then a column as well, and of a dataset of PyArrow, the name of a
+            column or a list of names.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -540,7 +541,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         noise, of_model = self._noises()
         tell_of_target(y, parts.table.schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check)
+        table, y = read_rows(X, parts.table.schema, y, check, groups)
         remember(self, X)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)
