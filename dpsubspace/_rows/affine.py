@@ -260,8 +260,11 @@ class AffineRows(RecordRows):
         """
         if self.affine.diagonal:
             return self
+        xp, k, at = namespace(self.X), self.affine.width, 0
+        Z = xp.empty((self.n_rows, k), dtype=xp.float64, device=device(self.X))
         with over_chunks(self) as each:
-            Z = namespace(self.X).concat([*each(self._mapped)])
+            for part in each(self._mapped):
+                Z[at : (at := at + len(part)), :] = part
         return AffineRows(
             Z,
             Affine.identity(self.affine.width),

@@ -60,6 +60,26 @@ def test_a_row_is_the_same_to_the_bit_whichever_rows_are_formed_with_it(name, by
         np.testing.assert_array_equal(formed[rows, ALL], formed[ALL, ALL][rows])
 
 
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("ends", [(0, 1), (1e-3, 1e5), (-40, 1e5)])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_number_has_the_same_first_curve_in_any_place_of_a_vector(by_column, ends, log, rng):
+    """Rows move where a person of a neighbouring table has fewer of them."""
+    schema = Schema({"x": Range(*ends, log=log, missing=True)})
+    encoding, numbers = encoding_for(schema, 1e4, by_column=by_column), rng.uniform(*ends, 90)
+    numbers[::7] = np.nan
+
+    def first(some):
+        codes = np.empty((len(some), 0), dtype=np.int8)
+        return formed_rows(Table(some[:, None], codes), encoding)._held[0][0]
+
+    whole = first(numbers)
+    for start in range(20):
+        for size in range(1, 70, 3):
+            some = slice(start, start + size)
+            np.testing.assert_array_equal(first(numbers[some]), whole[some])
+
+
 def brought(features):
     """What each row brings to a sum: features as they are added up, (n, width)."""
     blocks = (features.at(slice(i, i + 1)) for i in range(features.n_rows))
