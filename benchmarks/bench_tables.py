@@ -15,7 +15,7 @@ fits      processor seconds of whole fits in either form, one after the other, a
           their weights are over the largest of them
 
 usage: python benchmarks/bench_tables.py [dask memory streaming forming fits] [--rows 2000000]
-           [--streamed 10000000] [--columns 20] [--scratch FOLDER]
+           [--streamed 10000000] [--columns 20] [--scratch FOLDER] [--models DPSGDFClassifier ...]
            [--out benchmarks/results/tables_time.json]
 
 Encoded rows take about 1.7 kB each where there are 20 columns.
@@ -156,7 +156,8 @@ def dask(args):
     import dask.dataframe as dd
 
     folder, schema = write(args.scratch / "rows", args.rows, args.columns), schema_of(args.columns)
-    for name, (kind, y, target) in MODELS.items():
+    for name in args.models:
+        kind, y, target = MODELS[name]
         with cluster(2, memory_limit=0) as client:
             frame = dd.read_parquet(folder)
             made = tabular_pipeline(kind(), schema, target=target)
@@ -195,7 +196,7 @@ def here(name, n, columns):
 
 
 def memory(args):
-    for name in MODELS:
+    for name in args.models:
         with multiprocessing.get_context("spawn").Pool(1) as alone:
             yield alone.apply(here, (name, args.rows, args.columns))
 
@@ -316,5 +317,12 @@ if __name__ == "__main__":
     run(
         __doc__,
         {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming, "fits": fits},
-        {"rows": 2_000_000, "streamed": 10_000_000, "columns": 20, "scratch": ".", "repeats": 9},
+        {
+            "rows": 2_000_000,
+            "streamed": 10_000_000,
+            "columns": 20,
+            "scratch": ".",
+            "repeats": 9,
+            "models": list(MODELS),
+        },
     )

@@ -349,22 +349,30 @@ def peer_process(python, package, threads):
 
 def of_peer(process, folder, table, job):
     """Score of one fit of a peer, whose script reads arrays and writes predictions."""
+    given, result = folder / "given.npz", folder / "found.npy"
+    np.savez(given, **arrays(table))
+    process.stdin.write(json.dumps(job | {"given": str(given), "found": str(result)}) + "\n")
+    process.stdin.flush()
+    if process.stdout.readline() != "done\n":
+        raise RuntimeError("peer_tables.py has ended.")
+    return points(cut(np.load(result), table), table.y_test, job["task"])
+
+
+def arrays(table):
+    """What peers are given: numbers and codes of categories, public ranges, and targets."""
     schema = Schema(table.schema)
     parts = {"values": np.array([len(schema[name].values) for name in schema.categories], int)}
     for part, frame in (("train", table.X), ("test", table.X_test)):
         rows = read_table(frame, schema)
         parts |= {f"{part}_numbers": rows.numbers, f"{part}_codes": rows.codes}
     low, high = np.array([(schema[a].low, schema[a].high) for a in schema.numbers]).T
-    target = target_bounds(table) if job["task"] == "values" else (0, 1)
-    given, result = folder / "given.npz", folder / "found.npy"
-    np.savez(given, y=table.y, low=low, high=high, target=target, **parts)
-    process.stdin.write(json.dumps(job | {"given": str(given), "found": str(result)}) + "\n")
-    process.stdin.flush()
-    if process.stdout.readline() != "done\n":
-        raise RuntimeError("peer_tables.py has ended.")
-    found = np.load(result)
-    found = np.clip(found, *target) if job["task"] == "values" else found
-    return points(found, table.y_test, job["task"])
+    target = (0, 1) if table.target is None else target_bounds(table)
+    return parts | {"y": table.y, "low": low, "high": high, "target": np.array(target)}
+
+
+def cut(found, table):
+    """Predictions within the public range of the target, if it has one."""
+    return found if table.target is None else np.clip(found, *target_bounds(table))
 
 
 # What they come to ------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     frame, searching = sys._getframe(1), False
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] not in ("dpsubspace", "sklearn", "joblib"):
+        if name.partition(".")[0] not in ("dpsubspace", "sklearn", "joblib", "pickle"):
             break
         searching = searching or name.startswith(("joblib", "sklearn.model_selection"))
         frame = frame.f_back

@@ -63,7 +63,7 @@ def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) 
         "n_samples": guarantee.n_samples,
         "n_features": guarantee.n_features,
         "event": plain(guarantee.event),
-        "version": package_version(),
+        "version": guarantee.version or package_version(),
     }
     if model_file is not None:
         fields["file"] = digest_of(model_file)
@@ -117,7 +117,16 @@ def _checked(whole: Any) -> dict[str, Any]:
     cost = Cost.of(event, relation).epsilon(delta)
     if not epsilon >= cost * (1 - _TOLERANCE):
         raise PrivacyError(f"it claims epsilon={epsilon:g}, and its event costs {cost:.4g}")
-    kept = ("neighboring_relation", "unit", "secure", "joint", "n_samples", "n_features", "of")
+    kept = (
+        "neighboring_relation",
+        "unit",
+        "secure",
+        "joint",
+        "n_samples",
+        "n_features",
+        "of",
+        "version",
+    )
     return {
         **{name: whole[name] for name in kept},
         "event": event,
@@ -244,6 +253,8 @@ class PrivacyGuarantee:
         Number of records (rows, or persons where these are the unit).
     n_features : int or None, default=None
         Number of columns.
+    version : str, default=""
+        Version of dpsubspace that made the release, where it is known.
 
     See Also
     --------
@@ -290,6 +301,7 @@ class PrivacyGuarantee:
     of: str = field(default="", compare=False)  # a name says nothing of what was released
     n_samples: int | None = None
     n_features: int | None = None
+    version: str = field(default="", compare=False)
 
     def to_json(
         self,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Sizes, Target, warn_about_delta
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import is_free
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, package_version
 from dpsubspace._accounting.permission import (
     DASK,
     Address,
@@ -39,11 +39,17 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._solvers.descent import STEPS, Descent
+from dpsubspace.exceptions import warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpsubspace._accounting.permission import Settle
+
+
+# Of the state in pickles: the version of this package, as scikit-learn writes its own for its own
+# estimators.
+_VERSION = "_dpsubspace_version"
 
 
 class PrivateEstimator(BaseEstimator):
@@ -241,7 +247,19 @@ class PrivateEstimator(BaseEstimator):
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
-        return state
+        return state | {_VERSION: package_version()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        found, here = state.get(_VERSION, "that is not known"), package_version()
+        if found != here:
+            warn(
+                f"this {type(self).__name__} was saved by dpsubspace of version {found} and is"
+                f" loaded by version {here}: predictions may differ or fail. Load it with the"
+                " version that saved it, or fit it again.",
+                UserWarning,
+                about=("version", type(self).__name__, found),
+            )
+        super().__setstate__({name: v for name, v in state.items() if name != _VERSION})  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         if DASK in sys.modules:
@@ -389,6 +407,7 @@ class PrivateCall:
             of=self.whose if isinstance(self.whose, str) else type(self.whose).__name__,
             n_samples=int(n_samples),
             n_features=int(n_features),
+            version=package_version(),
             secure=self.noise.secure or free,  # no noise is as good as any where none is needed
             public=(
                 f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",

@@ -82,6 +82,8 @@ class PrivateCoefficients:
         What the call cost.
     released : object
         What was released, of which :meth:`at_level` makes other intervals.
+    references : dict of str to object, default={}
+        Value that the others are compared with, by column of categories.
 
     See Also
     --------
@@ -112,6 +114,7 @@ class PrivateCoefficients:
     target: str
     privacy_: PrivacyGuarantee
     released: Any
+    references: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def odds_ratio(self) -> np.ndarray:
@@ -198,9 +201,12 @@ class PrivateCoefficients:
     @property
     def _footnote(self) -> str:
         said, together = self.privacy_, " for all together" if self.simultaneous else ""
+        pairs = [f"{name}[{value}]" for name, value in self.references.items()]
+        against = f" References, also for values not listed: {', '.join(pairs)}." if pairs else ""
         return (
             f"{said.n_samples} {said.unit}s, epsilon={said.epsilon:g}, delta={said.delta:.2g}."
             f" Intervals cover with {100 * self.level:g}%{together}, over noise and samples."
+            f"{against}"
         )
 
     def _columns(self) -> dict[str, Any]:
@@ -406,7 +412,7 @@ def private_coefficients(
     check_bool("simultaneous", simultaneous)
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds)
     coding = _Coding.of(schema, name, family, reference)
-    table = read_anywhere(frame, schema, name="X")
+    table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
     records = check_groups(groups, table.numbers)
     budget = Budget.split(goal, PARTS[coding.family], records.n)
@@ -425,6 +431,7 @@ def private_coefficients(
         target=coding.target_name,
         privacy_=call.guarantee,
         released=(equations, terms),
+        references={name: v for name, v in coding.references.items() if name != coding.target},
     )
     _warn_of_no_ends(found)
     return found

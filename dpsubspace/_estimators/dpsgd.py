@@ -191,8 +191,6 @@ class DPSGDClassifier(LinearClassifier):
     True
     """
 
-    _takes_persons = True
-
     _canary = "linear labels"
 
     epsilon: float | None = 1.0
@@ -443,8 +441,6 @@ class DPSGDFClassifier(LinearClassifier):
     True
     """
 
-    _takes_persons = True
-
     _canary = "linear labels"
 
     epsilon: float | None = 1.0
@@ -671,8 +667,6 @@ class DPSGDRegressor(LinearRegressor):
     >>> model.fit(X, y).score(X, y) > 0.7
     True
     """
-
-    _takes_persons = True
 
     _canary = "linear numbers"
 

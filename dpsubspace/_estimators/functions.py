@@ -153,7 +153,7 @@ def private_quantile(
     if sparse.issparse(X):
         raise ValueError("sparse rows are not supported: use X.toarray().")
     flat = np.ndim(X) == 1
-    values = _rows(_column(X) if flat else X).astype(np.float64)
+    values = _rows(_column(X) if flat else X, groups).astype(np.float64)
     refuse_exact_quantiles(target, values)
     records, n_columns = check_groups(groups, values), values.shape[1]
     n_samples = records.n
@@ -302,7 +302,7 @@ def private_mean(
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and np.ndim(X) == 1
-    rows = _rows(_column(X) if flat else X).astype(np.float64, copy=False)
+    rows = _rows(_column(X) if flat else X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
@@ -440,7 +440,7 @@ def private_covariance(
     target = Target(epsilon, delta, neighboring_relation).checked()
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
-    rows = _rows(X).astype(np.float64, copy=False)
+    rows = _rows(X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
@@ -552,5 +552,5 @@ def _column(X: Any) -> Any:
     return np.reshape(np.asarray(X), (-1, 1))
 
 
-def _rows(X: Any) -> Any:
-    return check_rows(_Function(), X, reset=True)
+def _rows(X: Any, groups: Any) -> Any:
+    return check_rows(_Function(), X, reset=True, groups=groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import check_groups
+from dpsubspace._rows.records import check_groups, split_groups
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
 _LEAST = float(np.finfo(np.float64).eps)
@@ -122,7 +122,9 @@ class _Reader:
 
     To read the blocks of a collection, a copy of the model goes there. It is shown a block at a
     time, which is as public as the number of rows is: what it says of a row must depend on that
-    row alone, as in memory.
+    row alone, as in memory. How many rows of persons are in a block is private: the model is then
+    shown each row by itself, so that what it says of a row is the same wherever that lies
+    (:func:`~dpsubspace._estimators.model_outputs.by_record`).
     """
 
     frozen: Frozen
@@ -131,12 +133,14 @@ class _Reader:
     kind: Any  # Type of that
     shape: tuple[int, ...]  # Shape of what is said of a row
     asked: str  # What to say where it has another one
+    alone: bool = False  # Whether each row of a block is shown by itself
 
     def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
         if is_collection(X):
             self._check_columns(X, y)
-            arrays = load(X, y, self)
+            block = replace(self, alone=groups is not None)
+            arrays = load(X, y, block, *split_groups(groups))
             records = check_groups(groups, arrays[ROWS])
             return HeldOut(X, arrays[ROWS], 1, records, said=arrays[_SAID])
         return self._here(X, y, groups)
@@ -145,7 +149,7 @@ class _Reader:
         """Arrays of a block; ValueError where it cannot be used."""
         if not len(X) and not len(y):
             return {ROWS: np.empty(0, self.kind), _SAID: np.empty((0, *self.shape))}
-        rows = self._here(X, y, None)
+        rows = self._here(X, y, np.arange(len(X)) if self.alone else None)
         return {ROWS: rows.targets, _SAID: rows.said}
 
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:

@@ -201,7 +201,7 @@ class LinearFit(Plan):
         clip_norm = scale.clip_norm if budget.private else math.inf
         rows = problem.source
         if sizes.persons and self._by_person and budget.private:
-            problem = replace(problem, source=PersonSource(rows, data.records, clip_norm))
+            problem = replace(problem, source=PersonSource(rows, clip_norm))
         step: Step = FlatStep(clip_norm=clip_norm)
         if self.guide is not None:
             step = self.guide.step(problem, clip_norm, budget, rng)

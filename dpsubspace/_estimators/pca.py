@@ -551,7 +551,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     # The fit --------------------------------------------------------------------------------
 
     def _check(self, plan: SpectralPlan, given: Given) -> Checked:
-        X = check_rows(self, given.X, reset=True)
+        X = check_rows(self, given.X, reset=True, groups=given.groups)
         records = check_groups(given.groups, X)
         public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]

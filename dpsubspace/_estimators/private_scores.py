@@ -60,7 +60,7 @@ def private_score(
         alone; with `groups` that need not be so.
     X : array-like of shape (n_samples, n_features), or Dask collection
         Private rows, in whatever form the model takes. Of a Dask array or data frame the model is
-        shown one block at a time, where that lies.
+        shown one block at a time, where that lies, and with `groups` one row at a time.
     y : array-like of shape (n_samples,), or Dask collection
         Their labels, all of which are in ``model.classes_``, or targets.
     metric : str or list of str, default="accuracy"
@@ -153,9 +153,10 @@ def private_score(
     model says of a row what depends on that row alone is an assumption as well: scores that are
     ranks among the rows given, say, are not covered. With `groups` the rows of each person are
     shown to the model in a call of their own, so that what they bring depends on that person alone
-    whatever the model does; that takes a call for each person. A score that is not a number counts
-    as 0, a loss that is not as the largest, and a predicted label that is not a class as wrong.
-    Whether a class is missing in `y` shows in nothing but released counts.
+    whatever the model does; that takes a call for each person. Of Dask collections, each row is
+    shown in a call of its own, since blocks have some rows of a person and not all. A score that is
+    not a number counts as 0, a loss that is not as the largest, and a predicted label that is not a
+    class as wrong. Whether a class is missing in `y` shows in nothing but released counts.
 
     The area under the ROC curve has a part from pairs of rows of one cell, which are taken to
     be ordered as the shares of the classes in neighbouring cells suggest.

@@ -325,7 +325,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         return super()._budget(replace(sizes, n_public=0))
 
     def _check(self, plan: ScalerPlan, given: Given) -> Checked:
-        X = _dense(self, given.X, reset=True)
+        X = _dense(self, given.X, reset=True, groups=given.groups)
         if plan.source == "private" or (plan.source == "auto" and given.X_public is None):
             refuse_exact_quantiles(plan.target, X)
         records = check_groups(given.groups, X)
@@ -400,7 +400,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         )
 
 
-def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
+def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None, groups: Any = None) -> np.ndarray:
     """Rows of `X` as a float64 or float32 array; `reset` None looks at no names."""
     if sparse.issparse(X):
         raise ValueError(
@@ -416,7 +416,7 @@ def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None) -> np.ndarray:
                 " as input."
             )
         return X
-    return check_rows(scaler, X, reset=reset, accept_sparse=False)
+    return check_rows(scaler, X, reset=reset, accept_sparse=False, groups=groups)
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

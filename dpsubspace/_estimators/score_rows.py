@@ -21,7 +21,7 @@ from dpsubspace._rows.inputs import (
     check_rows_and_targets,
     named,
 )
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records, check_groups, split_groups
 from dpsubspace._rows.remote import RemoteRows
 
 # What parts hold beside labels or targets, which have the name of rows, and numbers by their names.
@@ -152,7 +152,8 @@ class ScoredParts:
         if y is None:
             raise ValueError("private_score needs labels or targets: requires y to be passed.")
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
-        arrays = load(X, y, _BlockOfScores(says, asked, by))
+        block = _BlockOfScores(says, asked, by, alone=groups is not None)
+        arrays = load(X, y, block, *split_groups(groups))
         records = check_groups(groups, arrays[ROWS])
         apart = None if levels is None else PublicGroups(levels, arrays[_GROUP])  # type: ignore[arg-type]
         return cls(says, asked, apart, arrays, records, _width(says.model, X))
@@ -167,20 +168,25 @@ class _BlockOfScores:
     """What a model says of a block of rows, and of labels or targets beside it, where they lie.
 
     A copy of the model goes there. It is shown a block at a time, which is as public as the number
-    of rows is: what it says of a row must depend on that row alone, as in memory.
+    of rows is: what it says of a row must depend on that row alone, as in memory. Where rows belong
+    to persons, how many of them are in a block is private, and one more row of a person may move
+    others to another block. So the model is shown each row `alone`, and what it says of a row is
+    the same wherever that lies (:func:`~dpsubspace._estimators.model_outputs.by_record`).
     """
 
     says: Outputs
     asked: Asked
     by: Any
+    alone: bool
 
     def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
         """Arrays of a block; ValueError where it cannot be used."""
         kinds = self._kinds()
         if not len(y):
             return {name: np.empty((0, *shape), kind) for name, (kind, shape) in kinds.items()}
-        rows = ScoredRows.checked(self.says, self.asked, self.by, X, y, None)
-        found = {ROWS: rows.y} | rows._outputs(X, slice(None))
+        each = np.arange(len(y)) if self.alone else None  # as if every row were a person
+        rows = ScoredRows.checked(self.says, self.asked, self.by, X, y, each)
+        found = {ROWS: rows.y} | by_record(X, rows.records, rows._outputs)
         if rows.by is not None:
             found[_GROUP] = rows.by.group
         return {name: found[name].astype(kind) for name, (kind, _) in kinds.items()}

@@ -22,7 +22,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._rows.remote import sum_over_parts
 from dpsubspace._statistics.table_cells import cell_total, counts_l1_sum, counts_sum
-from dpsubspace._statistics.table_intervals import CountNoise, onto_margins, onto_total
+from dpsubspace._statistics.table_intervals import CountNoise, around, onto_margins, onto_total
 from dpsubspace._tables.cells import CellColumn, cells_of_columns, read_columns, values_of
 from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -281,8 +281,12 @@ def private_counts(
     person first, which is a step inside of a person and costs nothing. The number of rows that are
     in a cell has no bound for one person, and is not released.
 
-    Intervals are those of the released counts, cut to 0 and n. They cover the exact count of these
-    rows, and not that of a population from which they may have been drawn. `counts` is
+    An interval goes as far to either side of the released count as noise goes with the chance
+    `level`, and is cut to 0 and n. A released count below 0 or above n is brought to that number
+    first. This brings it nearer to any count that is possible, so that the interval covers
+    whenever it would have covered otherwise, and an interval from 0 to 0 never says that a cell is
+    surely empty. Intervals cover the exact count of these rows, and not that of a population
+    from which they may have been drawn. `counts` is
     postprocessing: the margins of each column are brought to the nearest numbers that are not
     negative and add up to n, and the cells to the nearest that have these margins.
 
@@ -326,7 +330,7 @@ def private_counts(
             f"these columns have {math.prod(shape):,} cells together, and at most {_MOST:,} are"
             " counted: take fewer columns, or fewer `bins`."
         )
-    table, part = read_columns(frame, schema, names)
+    table, part = read_columns(frame, schema, names, groups)
     records = check_groups(groups, table.numbers)
     target, noise_of = _least_noise(target, records.n, float(level))
     budget = Budget.split(target, {"counts": Part(1.0, kind=noise_of)}, records.n)
@@ -419,8 +423,7 @@ def _released(raw: np.ndarray, releases: Releases, kind: str) -> np.ndarray:
 def _around(
     noisy: np.ndarray, noise: CountNoise, level: float, n_cells: int, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    half = noise.half_width(level, n_cells)
-    return np.clip(noisy - half, 0.0, n), np.clip(noisy + half, 0.0, n)
+    return around(noisy, noise.half_width(level, n_cells), n)
 
 
 def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:

@@ -33,9 +33,10 @@ from dpsubspace._statistics.quantiles import (
     refuse_exact_quantiles,
 )
 from dpsubspace._tables.encoding import LEARNED, Encoding, encoding_for
+from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.parts import columns_of, table_in_parts
 from dpsubspace._tables.schema import Schema, Table, as_schema, read_table, unnamed_columns
-from dpsubspace.exceptions import PrivacyError, warn
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Name of what is left of a budget that ranges take a part of.
 _REST = "rest"
@@ -106,14 +107,18 @@ class Purchase:
 
 
 def read_rows(
-    X: Any, schema: Schema, y: Any = None, targets: Callable[[Any], np.ndarray] | None = None
+    X: Any,
+    schema: Schema,
+    y: Any = None,
+    targets: Callable[[Any], np.ndarray] | None = None,
+    groups: Any = None,
 ) -> tuple[Any, Any]:
     """The table, here or in parts where the partitions of a collection are read; and targets.
 
     `targets` checks a block of a collection `y`. Those in memory are given back as they are.
     """
     if is_elsewhere(X):
-        return table_in_parts(X, schema, y, targets)
+        return table_in_parts(X, schema, y, targets, groups)
     return read_table(X, schema, kept=True), y
 
 
@@ -333,7 +338,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             If noise would hide a range that is to be estimated privately.
         """
         target, plan = checked_target(self), self._plan()
-        table, _ = read_rows(X, plan.schema)
+        table, _ = read_rows(X, plan.schema, groups=groups)
         tell_of_dropped(X, plan.schema)
         records = check_groups(groups, table.numbers)
         purchase = plan.purchase()
@@ -446,4 +451,18 @@ def tell_of_dropped(X: Any, schema: Schema) -> None:
             " others from the table, such as the names of persons and the label.",
             UserWarning,
             about=("dropped", tuple(names)),
+        )
+
+
+def tell_of_target(y: Any, schema: Schema) -> None:
+    """Warn where a series or frame of targets has the name of a column of the schema: by names."""
+    names = names_of(y) or [getattr(y, "name", None)]
+    if both := [name for name in names if isinstance(name, str) and name in schema]:
+        warn(
+            f"the schema has {', '.join(map(repr, both))}, which is also the name of the target. A"
+            " model that learns from its own target is of no use for rows whose target is not"
+            " known. Leave this column out of the schema. If it is not the target, rename the"
+            " target to end this warning.",
+            PrivacyWarning,
+            about=("target", tuple(both)),
         )

@@ -37,6 +37,7 @@ from dpsubspace._statistics.table_intervals import (
     GroupSizes,
     Ratio,
     agreeing,
+    around,
     onto_total,
 )
 from dpsubspace._tables.cells import (
@@ -486,7 +487,7 @@ def private_summary(
     check_real("level", level, low=0, high=1)
     schema = as_schema(schema)
     plan = _Summary.of(schema, by)
-    table = read_anywhere(frame, schema, name="frame")
+    table = read_anywhere(frame, schema, name="frame", groups=groups)
     records = check_groups(groups, table.numbers)
     if schema.numbers:
         refuse_exact_quantiles(target, table.numbers)
@@ -745,7 +746,8 @@ class _Found:
 
     def _around(self, count: float, variance: float, level: float) -> tuple[float, float]:
         half = float(ndtri((1 + level) / 2)) * math.sqrt(variance)
-        return min(max(count - half, 0.0), self.n), min(max(count + half, 0.0), self.n)
+        low, high = around(np.asarray(count), half, self.n)
+        return float(low), float(high)
 
     def _share(self, name: str, place: int, cell: int, *, missing: bool) -> Ratio:
         """A cell of a group as a share of its values that are there, or of all for missing ones."""

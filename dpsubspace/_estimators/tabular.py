@@ -46,6 +46,7 @@ from dpsubspace._estimators.table_encoder import (
     TablePlan,
     read_rows,
     tell_of_dropped,
+    tell_of_target,
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import check_of_blocks, remember
@@ -295,7 +296,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     >>> from dpsubspace import Range, tabular_pipeline
     >>> rng = np.random.default_rng(0)
     >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
-    >>> days = 5 + frame["age"] / 10 + rng.normal(size=5000)
+    >>> days = 5 + frame["age"].to_numpy() / 10 + rng.normal(size=5000)
     >>> model = tabular_pipeline("regression", {"age": (18, 100)}, target=Range(0, 30))
     >>> model.fit(frame, days).score(frame, days) > 0.6
     True
@@ -373,7 +374,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             from its files in each step.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Private labels or targets; of rows of Dask, a column or columns of the same data frame,
-            and of a dataset of PyArrow, the name of a column or a list of names.
+            of which `groups` is then a column as well, and of a dataset of PyArrow, the name of a
+            column or a list of names.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
@@ -537,8 +539,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
+        tell_of_target(y, parts.table.schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check)
+        table, y = read_rows(X, parts.table.schema, y, check, groups)
         remember(self, X)
         public = _read_public(X_public, parts.table)
         tell_of_dropped(X, parts.table.schema)

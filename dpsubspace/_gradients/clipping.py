@@ -249,13 +249,17 @@ class PersonSource:
     are up to 8 times as long here. They are added up in their own order, whatever comes before.
     """
 
-    source: Any  # Gradients of the rows
-    records: Records  # Whose the rows are
+    source: Any  # Gradients of the rows, which knows whose they are
     clip_norm: float  # What the gradients of records will be clipped to
 
     @property
+    def records(self) -> Records:
+        """Whose the rows are, where they lie."""
+        return self.source.records
+
+    @property
     def n_samples(self) -> int:
-        return self.records.n
+        return self.source.n_samples
 
     @property
     def data(self) -> Array:
@@ -313,5 +317,4 @@ class PersonSource:
 
 def of_records(source: Any, clip_norm: float) -> Any:
     """Gradients of what one record is: of the rows themselves, or of persons."""
-    records = source.records
-    return PersonSource(source, records, clip_norm) if records.grouped else source
+    return PersonSource(source, clip_norm) if source.records.grouped else source

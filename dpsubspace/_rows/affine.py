@@ -36,6 +36,7 @@ from dpsubspace._array import (
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
+from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import RecordRows, Records
 
 # Most of what is subtracted, in units of the result, that float32 has digits for.
@@ -244,9 +245,10 @@ class AffineRows(RecordRows):
         return changed(self, radius=radius)
 
     def taken(self, batch: np.ndarray) -> AffineRows:
-        """Some of the records, as they are here; copies their rows."""
+        """Some of the records, as they are here; copies their rows, or what they are formed of."""
         rows, other = self.records.rows(batch), changed(self, _lengths=None)
-        RecordRows.__init__(other, self.X[rows, :], self.records.taken(batch))
+        X = self.X.taken(rows) if isinstance(self.X, FormedRows) else self.X[rows, :]
+        RecordRows.__init__(other, X, self.records.taken(batch))
         other._beside = None if self._beside is None else self._beside[rows, :]
         return other
 
@@ -258,8 +260,11 @@ class AffineRows(RecordRows):
         """
         if self.affine.diagonal:
             return self
+        xp, k, at = namespace(self.X), self.affine.width, 0
+        Z = xp.empty((self.n_rows, k), dtype=xp.float64, device=device(self.X))
         with over_chunks(self) as each:
-            Z = namespace(self.X).concat([*each(self._mapped)])
+            for part in each(self._mapped):
+                Z[at : (at := at + len(part)), :] = part
         return AffineRows(
             Z,
             Affine.identity(self.affine.width),

@@ -32,8 +32,9 @@ import numpy as np
 from dpsubspace._checks import is_collection
 from dpsubspace._rows.blocks import FIRST, ROWS, dealt_out, joined, of_no_rows
 from dpsubspace._rows.chunks import using_threads
+from dpsubspace._rows.records import names_of_rows
 from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts
-from dpsubspace._rows.together import HELD, dealt, gathered
+from dpsubspace._rows.together import HELD, NAMES, PRESENT, dealt, gathered, name_array
 from dpsubspace.exceptions import ClusterError, warn
 
 # Seconds between two looks at whether there are workers, and for which there may be none.
@@ -49,18 +50,54 @@ def load_collections(
 ) -> dict[str, RemoteRows]:
     """Rows, and what lies beside them, read and checked on the workers of the current client.
 
-    `checked` makes the arrays of a part, by name, of a block of rows and one of each of the others
-    that there are, and raises ValueError where they cannot be used. With `groups` each part has all
-    rows of its persons. Given are what stands for these arrays, by name.
+    `checked` makes the arrays of a part, by name, of a block of rows and one of targets where there
+    are any, and raises ValueError where they cannot be used. With `groups` each part has all rows
+    of its persons, of which `not_null` may say which are there. Given are what stands for these
+    arrays, by name.
 
     ValueError if there is no client or the blocks do not go together, ClusterError if there are no
     workers.
     """
     client = _client()
     _check_holder(client, rows, targets, groups)
-    beside = {"y": targets, "groups": groups, "present": not_null}
+    beside = {"y": targets}
+    if groups is not None:
+        beside |= {"groups": groups, "present": not_null}
+        checked = _Named(checked, targets is not None)
     parts = _DaskParts(client, _Blocks.of(rows, beside), checked, together=groups is not None)
     return {name: parts.leaf(name, here) for name, here in parts.template.items()}
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Checks a block of rows of persons: its last arrays say who each row belongs to."""
+
+    checked: Callable[..., dict[str, np.ndarray]]  # What is made of all else
+    targets: bool  # Whether there are any
+
+    def __call__(self, *block: Any) -> dict[str, np.ndarray]:
+        """Arrays of a block; ValueError where it cannot be used."""
+        own = 1 + self.targets
+        found, (groups, *not_null) = self.checked(*block[:own]), block[own:]
+        _check_index(block[0], groups)
+        found[NAMES] = name_array(names_of_rows(groups, len(found[ROWS])))
+        if not_null:
+            found[PRESENT] = np.asarray(not_null[0], dtype=bool)
+        return found
+
+
+def _check_index(X: Any, groups: Any) -> None:
+    """ValueError where blocks of data frames have other rows, or in another order.
+
+    Dask moves rows where it has to align columns, and leaves that out where such a column is not
+    asked for. A row would then have the name of another person.
+    """
+    if hasattr(X, "iloc") and hasattr(groups, "iloc") and not X.index.equals(groups.index):
+        raise ValueError(
+            "`X` and `groups` have other rows, or in another order, as their index says. Take both"
+            " from one data frame, and call persist() on it, or write it to files first, where a"
+            " column was made of another data frame or of an array."
+        )
 
 
 # Blocks of collections ------------------------------------------------------------------------

@@ -22,9 +22,16 @@ def load(
     """Rows, and what lies beside them, checked where they are read: arrays in parts, by name.
 
     `rows` is a Dask collection, or columns of a dataset of PyArrow. `checked` makes the arrays of a
-    block, by name, of a block of rows and one of each of the others that there are, and raises
-    ValueError where they cannot be used.
+    block, by name, of a block of rows and one of targets where there are any, and raises ValueError
+    where they cannot be used. With `groups`, of which `not_null` may say who is there, all rows of
+    a person come together in one part.
     """
     if isinstance(rows, DatasetColumns):
-        return load_dataset(rows, targets, checked)  # by whose parts `groups` is refused
+        if groups is not None:
+            raise ValueError(
+                "`groups` does not work with datasets of PyArrow, of which a part has some rows of"
+                " a person and not all: pass a Dask data frame, rows in memory, or one row of each"
+                " person."
+            )
+        return load_dataset(rows, targets, checked)
     return load_collections(rows, targets, checked, groups, not_null)

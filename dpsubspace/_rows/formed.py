@@ -16,8 +16,9 @@ import numpy as np
 from dpsubspace._array import BLOCK, Scratch, as_like, piece_rows, row_norms, slices
 
 # Bytes of the entries that are formed at once, which should stay in the cache of a processor, and
-# the fewest rows: calls of functions should count for little.
-_CHUNK_BYTES, _FEWEST = 3 << 21, 1 << 10
+# the fewest rows: calls of functions should count for little. Each thread has a chunk, so that rows
+# of very many features are fewer where they would take more bytes than a chunk may at most.
+_CHUNK_BYTES, _FEWEST, _MOST_BYTES = 3 << 21, 1 << 10, 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +77,10 @@ class FormedRows:
         """
         return self._form([held[:, rows] for held in self._held]).T
 
+    def taken(self, rows: Any) -> FormedRows:
+        """Some of the rows, which are formed as they are here."""
+        return FormedRows([held[:, rows] for held in self._held], self._form, self.layout)
+
     def norms(self, rows: Any) -> np.ndarray:
         """Norms of the features of some rows in float64, never too small."""
         entries, found = self.entries(rows), []
@@ -96,8 +101,9 @@ class FormedRows:
     @property
     def chunk(self) -> int:
         """Rows to form at once, by public sizes: all operations of a chunk go over its entries."""
-        rows = _CHUNK_BYTES // (self.dtype.itemsize * max(1, self.shape[1]))
-        return max(_FEWEST, rows) // BLOCK * BLOCK
+        row = self.dtype.itemsize * max(1, self.shape[1])
+        few = min(_FEWEST, _MOST_BYTES // row)
+        return max(few, _CHUNK_BYTES // row, BLOCK) // BLOCK * BLOCK
 
     @property
     def nbytes(self) -> int:

@@ -25,9 +25,8 @@ from dpsubspace._rows.blocks import ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
-from dpsubspace._rows.records import columns_of, names_of_rows
+from dpsubspace._rows.records import split_groups
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
-from dpsubspace._rows.together import NAMES, PRESENT, name_array
 
 # Rows that a model was fitted to ----------------------------------------------------------------
 # Which rows an estimator was fitted to, as far as objects in memory can tell.
@@ -97,15 +96,20 @@ def named(function: str) -> BaseEstimator:
     return type(function, (BaseEstimator,), {})()
 
 
-def check_rows(estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True) -> Any:
-    """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers."""
+def check_rows(
+    estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True, groups: Any = None
+) -> Any:
+    """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers.
+
+    Those of collections lie where they are read: with `groups`, all of a person in one part.
+    """
     if is_elsewhere(X):
         if not reset and is_dataset(X):  # nobody would get what is made of each row
             refuse_collection("X", X)
         _check_taken(estimator, X)
         X = _named_columns(X)
         _check_names(estimator, X, reset=reset)
-        return load(X, None, _BlockOfRows())[ROWS]
+        return load(X, None, _BlockOfRows(), *split_groups(groups))[ROWS]
     form = "csr" if accept_sparse else False
     return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
@@ -195,8 +199,7 @@ def _collections(
         return X, y
     X = _named_columns(X, y)
     _check_names(estimator, X, reset=True)
-    persons = columns_of(groups) if getattr(estimator, "_takes_persons", False) else ()
-    found = load(X, y, _BlockOfRows(targets), *persons)
+    found = load(X, y, _BlockOfRows(targets), *split_groups(groups))
     return found[ROWS], found[TARGETS]
 
 
@@ -253,9 +256,7 @@ class _BlockOfRows:
 
     targets: Callable[[Any], np.ndarray] | None = None
 
-    def __call__(
-        self, X: Any, y: Any = None, groups: Any = None, not_null: Any = None
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
         """Arrays of a block; ValueError where it cannot be used."""
         if sparse.issparse(X):
             raise ValueError(
@@ -266,10 +267,6 @@ class _BlockOfRows:
         found = {ROWS: rows}
         if self.targets is not None:
             found[TARGETS] = self.targets(y)
-        if groups is not None:
-            found[NAMES] = name_array(names_of_rows(groups, len(rows)))
-        if not_null is not None:
-            found[PRESENT] = np.asarray(not_null, dtype=bool)
         return found
 
 

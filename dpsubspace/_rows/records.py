@@ -379,11 +379,7 @@ def _in_parts(parts: RowParts) -> Records:
     """Persons whose rows lie in parts, each in one: see ``_rows/together.py``."""
     n = parts.n_persons
     if n is None:
-        raise ValueError(
-            "`groups` is taken for Dask collections by DPSGDClassifier, DPSGDFClassifier and"
-            " DPSGDRegressor outside of tabular_pipeline: for others, and for datasets of PyArrow,"
-            " pass rows in memory, or keep one row of each person."
-        )
+        raise RuntimeError("rows of persons have to be brought together when they are read.")
     index, held = parts.leaf(PERSONS, np.empty(0, np.int64)), parts.leaf(HELD, np.zeros(1, int))
     weights = where_rows_are(parts_of_persons, index, held, exact_steps(n))
     if PRESENT in parts.template:
@@ -397,7 +393,7 @@ def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
     return np.arange(n_rows) if groups is None else group_index(groups, n_rows)[1]
 
 
-def columns_of(groups: Any) -> tuple[Any, Any]:
+def split_groups(groups: Any) -> tuple[Any, Any]:
     """Who each row belongs to, and whether its record is no null record, where that is said."""
     return (groups.groups, groups.present) if isinstance(groups, NullRecords) else (groups, None)
 

@@ -2,9 +2,10 @@
 
 Each part deals its rows out to all parts, and each part gathers what it is dealt: rows go from
 worker to worker, and none comes to the client. Which part a person's rows go to follows from the
-name of the person and from nothing else. Parts take one range of hashes after another, and persons
-of a part are in the order of their hashes, so that persons have the same numbers whatever the
-number of workers. Rows of a person keep their order.
+name of the person and from nothing else, whether they are rows of numbers, rows of a table as its
+schema has read them, or what a model says of rows. Parts take one range of hashes after another,
+and persons of a part are in the order of their hashes, so that persons have the same numbers
+whatever the number of workers. Rows of a person keep their order.
 
 Privacy: a part then holds all rows of each of its persons, and what is added up over it is what a
 fit in memory adds up over these persons. Each person is in exactly one part, so that the total over

@@ -174,12 +174,17 @@ def _curvature(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return predicted * (1 - predicted)
 
 
+def _within(values: np.ndarray, bound: float) -> np.ndarray:
+    length = np.sqrt((values**2).sum(axis=1, keepdims=True))
+    return values * (bound * (1 - 1e-14) / np.maximum(length, bound))
+
+
 def _by_record(values: np.ndarray, records: Records) -> np.ndarray:
     weights, index = records.weights_numpy, records.index
     values = values if weights is None else values * weights[:, None]
     if index is None:
         return values
-    sums = [np.bincount(index, column, minlength=records.n) for column in values.T]
+    sums = [np.bincount(index, column, minlength=records.n_here) for column in values.T]
     return np.stack(sums, axis=1)
 
 
@@ -255,9 +260,8 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
     bound = most * math.sqrt(design.size)
     found = design.by_record(residuals)
     if design.records.grouped:
-        length = np.sqrt((found**2).sum(axis=1, keepdims=True))
-        found = found * (bound * (1 - 1e-14) / np.maximum(length, bound))
-    total = moment_sum(found, bound, Records.of_rows(len(found)))
+        found = where_rows_are(_within, found, bound)
+    total = moment_sum(found, bound, Records.of_rows(design.n))
     return replace(total, value=packed(total.value))
 
 

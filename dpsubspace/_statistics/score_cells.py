@@ -61,7 +61,7 @@ def _whole_sums(
     for column in columns(*rows):
         brought = np.nan_to_num(np.clip(column, -1.0, 1.0))
         if records.index is not None:
-            brought = np.bincount(records.index, brought * weights, minlength=records.n)
+            brought = np.bincount(records.index, brought * weights, minlength=records.n_here)
         elif weights is not None:
             brought = brought * weights
         found.append(np.rint(np.clip(brought, -1.0, 1.0) * steps).sum())

@@ -77,6 +77,18 @@ def _laplace_quantile(n_terms: int, level: float) -> float:
     return 1.001 * float(found)
 
 
+def around(noisy: np.ndarray, half: float, n: float) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals of counts from 0 to `n`, whose noise is at most `half` in size with some chance.
+
+    They cover with that chance at least. To bring a noisy count to the nearest one that is possible
+    takes it no farther from the exact count, which is possible. So where noise is at most `half`,
+    the interval around it covers, and so does the possible part of it. No interval is one
+    point unless there is no noise.
+    """
+    possible = np.clip(noisy, 0.0, n)
+    return np.maximum(possible - half, 0.0), np.minimum(possible + half, n)
+
+
 # Counts that add up -----------------------------------------------------------------------------
 
 
@@ -207,14 +219,18 @@ class Ratio:
         It is r if ``above - r below`` has mean 0, and this difference is normal with a variance
         that is known for each r. The interval has the r at which it is not too far from 0, cut to
         what is possible at all, from `low` to `high`. If it is no interval, all of that is given.
+
+        A numerator that makes the quotient impossible is brought to the nearest end first. The
+        difference then comes nearer to 0 for each r that is possible, so that the interval has all
+        possible r that it would have otherwise, and more than one point.
         """
         z = float(ndtri((1 + level) / 2))
         a = self.below**2 - z**2 * self.below_variance
-        b = self.above * self.below - z**2 * self.covariance
-        c = self.above**2 - z**2 * self.above_variance
         if a <= 0 or self.below <= 0:
             return low, high
+        above = min(max(self.above, low * self.below), high * self.below)
+        b = above * self.below - z**2 * self.covariance
+        c = above**2 - z**2 * self.above_variance
         root = math.sqrt(max(b * b - a * c, 0.0))
         ends = (b - root) / a, (b + root) / a
-        # Where all of it is impossible, the nearest number that is possible is given.
         return min(max(ends[0], low), high), max(min(ends[1], high), low)

@@ -127,13 +127,15 @@ def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[
     return [CellColumn.of(name, schema[name], each.get(name, 10)) for name in columns]
 
 
-def read_columns(frame: Any, schema: Schema, columns: Sequence[str]) -> tuple[Table, Schema]:
+def read_columns(
+    frame: Any, schema: Schema, columns: Sequence[str], groups: Any = None
+) -> tuple[Table, Schema]:
     """Rows of some columns of a frame, and what the schema says of these."""
     part = Schema({name: schema[name] for name in columns})
     if names_of(frame) is not None:
-        return read_anywhere(frame, part, name="frame"), part
+        return read_anywhere(frame, part, name="frame", groups=groups), part
     # Without names, there must be all columns of the schema.
-    table = read_anywhere(frame, schema, name="frame")
+    table = read_anywhere(frame, schema, name="frame", groups=groups)
     numbers = [schema.numbers.index(name) for name in part.numbers]
     codes = [schema.categories.index(name) for name in part.categories]
     return Table(table.numbers[:, numbers], table.codes[:, codes]), part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,6 +86,23 @@ def checked_frame(frame: Any, name: str) -> Any:
             f" Reshape your data with {name}.reshape(1, -1) if it is one record."
         )
     return array
+
+
+# Types of text and of whole numbers in NumPy, pandas, Polars and Arrow. Columns without a value may
+# be of a type for floats, whatever they are about.
+_TEXT = re.compile(r"(large_)?str(ing)?|string_view|categorical|enum|<[ut]\d+")
+_WHOLE = re.compile(r"u?int\d+|bool(ean)?")
+
+
+def typical_of(column: Any) -> Any:
+    """A column that has the type of another and tells nothing of its rows."""
+    dtype = column.type if hasattr(column, "dictionary_encode") else column.dtype
+    name = re.split(r"[(\[]", str(dtype))[0].lower()
+    if _TEXT.fullmatch(name):
+        return np.array([""])
+    if _WHOLE.fullmatch(name):
+        return np.array([0])
+    return column.iloc[:0] if hasattr(column, "iloc") else column[:0]
 
 
 # A column of any library ------------------------------------------------------------------------
@@ -171,7 +189,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
         return _of_arrow_text(column, declared=name.startswith("dictionary"))
     if name.startswith(("int", "uint")) or name == "bool":
         values = column.fill_null(False if name == "bool" else 0)
-        return Numeric(_joined(values), _joined(column.is_null()))
+        return Numeric(_joined(values), _joined(column.is_null()).astype(bool))
     if name in ("halffloat", "float", "double"):
         return _of_numpy(_joined(column), label)  # NumPy has NaN where a value is missing
     if name.startswith(("decimal", "null")):

@@ -420,7 +420,8 @@ def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
     raise ValueError(
         f"{label} has missing values, and the schema declares none: write"
         f" {kind._with_missing()}, or fill them with a constant that is known in advance. A mean of"
-        " these rows would not be private."
+        " these rows would not be private. Do so for every column in which values can be missing,"
+        " since this names the first alone."
     )
 
 

@@ -2,7 +2,15 @@
 
 Privacy: what becomes of a row follows from that row and from the schema, which is public
 (:func:`~dpsubspace._tables.schema.read_table`). So it does not matter in which partition a row
-lies, and a record that changes moves nothing but what stands for its own row.
+lies, and a record that changes moves nothing but what stands for its own row. Where rows belong to
+persons, a record is all rows of one. They are brought to one part by the name of the person
+(``_rows/together.py``), as the schema has read them, and what is made of them there is what is made
+of them in memory: ranges that are estimated, counts and the model have the bounds for persons that
+they have there (``_rows/records.py``).
+
+Design note. Rows are brought together before they are encoded. How finely is decided by the number
+of persons, which is known only then, and by ranges, which are estimated of persons. And numbers
+and codes of a row take a few times less room than its features.
 """
 
 from __future__ import annotations
@@ -17,31 +25,36 @@ from dpsubspace._checks import is_dataset, is_elsewhere
 from dpsubspace._rows.blocks import CODES, ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
+from dpsubspace._rows.records import split_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.schema import Schema, Table, read_table
 
 
 def table_in_parts(
-    frame: Any, schema: Schema, y: Any = None, targets: Callable[[Any], np.ndarray] | None = None
+    frame: Any,
+    schema: Schema,
+    y: Any = None,
+    targets: Callable[[Any], np.ndarray] | None = None,
+    groups: Any = None,
 ) -> tuple[Any, Any]:
     """A collection of rows as `schema` reads them, in parts on the workers; and targets beside it.
 
     The table is what stands for a :class:`Table` on each worker. `targets` checks a block of `y`;
-    without it there are none. Columns that the schema does not name are not read.
+    without it there are none. With `groups`, all rows of a person lie in one part. Columns that the
+    schema does not name are not read.
 
     ValueError as by :func:`read_table`, which also says in which partition. Nothing of a value.
     """
-    rows = columns_of(frame, schema)
-    # Not read with the rows: it may come from elsewhere, and has one column.
-    beside = y.simplify() if hasattr(y, "simplify") else y
-    found = load(rows, beside, _BlockOfTable(schema, targets))
+    rows, whose = columns_of(frame, schema), map(_alone, split_groups(groups))
+    found = load(rows, _alone(y), _BlockOfTable(schema, targets), *whose)
     return where_rows_are(Table, found[ROWS], found[CODES]), found.get(TARGETS)
 
 
-def read_anywhere(frame: Any, schema: Schema, *, name: str) -> Table:
+def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) -> Table:
     """Rows as :func:`~dpsubspace._tables.schema.read_table` gives them, of Dask data frames too.
 
-    A table of such a frame has columns in parts, which stay on the workers.
+    A table of such a frame has columns in parts, which stay on the workers: with `groups`, all rows
+    of a person in one part.
     """
     if not is_elsewhere(frame):
         return read_table(frame, schema, name=name)
@@ -50,8 +63,14 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str) -> Table:
             f"`{name}` is a Dask array or series, and columns are found by name: pass a Dask data"
             " frame."
         )
-    found = load(columns_of(frame, schema, name), None, _BlockOfTable(schema, None, name))
+    rows, whose = columns_of(frame, schema, name), map(_alone, split_groups(groups))
+    found = load(rows, None, _BlockOfTable(schema, None, name), *whose)
     return Table(cast(np.ndarray, found[ROWS]), cast(np.ndarray, found[CODES]))
+
+
+def _alone(column: Any) -> Any:
+    """What is not read with the rows: it may come from elsewhere, and has one column."""
+    return column.simplify() if hasattr(column, "simplify") else column
 
 
 def columns_of(frame: Any, schema: Schema, name: str = "X") -> Any:

@@ -16,7 +16,14 @@ import numpy as np
 from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import nearest, read_json, refuse_collection, shown
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
-from dpsubspace._tables.frames import checked_frame, column_of, n_rows, names_of, read_column
+from dpsubspace._tables.frames import (
+    checked_frame,
+    column_of,
+    n_rows,
+    names_of,
+    read_column,
+    typical_of,
+)
 from dpsubspace._tables.kinds import KINDS, Categories, Kind, Range, family, plain, type_of_codes
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
@@ -93,9 +100,7 @@ class Schema(Mapping[str, Kind]):
             raise ValueError(
                 "`schema` is empty: name at least one column, such as {'age': Range(17, 90)}."
             )
-        object.__setattr__(
-            self, "_columns", {_name(name): _kind(name, kind) for name, kind in columns.items()}
-        )
+        object.__setattr__(self, "_columns", _kinds(columns))
 
     # A mapping that cannot be changed -------------------------------------------------------
 
@@ -295,6 +300,24 @@ def as_schema(schema: Any) -> Schema:
 # Short forms ------------------------------------------------------------------------------------
 
 
+def _kinds(columns: Mapping[str, Any]) -> dict[str, Kind]:
+    """What the schema says about each column; an error about all of which it says nothing clear."""
+    found, wrong = {}, []
+    for name, kind in columns.items():
+        try:
+            found[_name(name)] = _kind(name, kind)
+        except (TypeError, ValueError) as error:
+            wrong.append(error)
+    if wrong:
+        raise _together(wrong)
+    return found
+
+
+def _together(errors: list[Any]) -> Exception:
+    """An error with the messages of several, a line for each."""
+    return errors[0] if len(errors) == 1 else type(errors[0])("\n".join(map(str, errors)))
+
+
 def _name(name: Any) -> str:
     if isinstance(name, str) and name:
         return str(name)
@@ -441,10 +464,36 @@ def read_table(
     codes = np.empty((n, len(schema.categories)), dtype=integers, order="F")
     written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
     written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
-    for column, kind in schema.items():
-        label = f"Column {shown(column)} of `{name}`"
-        kind._write(read_column(columns[column], label), label, written[column])
+    try:
+        for column, kind in schema.items():
+            kind._write(*_read(columns, column, name), written[column])
+    except ValueError:
+        _check_types(columns, schema, name)
+        raise
     return Table(numbers, codes)
+
+
+def _read(columns: Mapping[str, Any], column: str, name: str) -> tuple[Any, str]:
+    """What a column holds, and what messages call it."""
+    label = f"Column {shown(column)} of `{name}`"
+    return read_column(columns[column], label), label
+
+
+def _check_types(columns: Mapping[str, Any], schema: Schema, name: str) -> None:
+    """ValueError about all columns that are of another type than the schema says.
+
+    Types are public, unlike values. So an error about types is about all columns, and one about
+    values about the first alone, so that it tells nothing of the others.
+    """
+    wrong, typical = [], {column: typical_of(values) for column, values in columns.items()}
+    for column, kind in schema.items():
+        try:
+            found, label = _read(typical, column, name)
+            kind._write(found, label, np.empty(len(typical[column])))
+        except ValueError as error:
+            wrong.append(error)
+    if wrong:
+        raise _together(wrong) from None
 
 
 def unnamed_columns(frame: Any, schema: Schema) -> list[str]:

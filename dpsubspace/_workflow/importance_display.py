@@ -106,7 +106,7 @@ class ImportanceDisplay(Display):
     >>> age, ward = rng.uniform(18, 95, 3000), rng.choice(["A", "B"], 3000)
     >>> frame = pd.DataFrame({"age": age, "ward": ward})
     >>> model = tabular_pipeline(DPSGDFClassifier(), {"age": (18, 100), "ward": ["A", "B"]})
-    >>> display = ImportanceDisplay.from_estimator(model.fit(frame, frame["age"] > 65))
+    >>> display = ImportanceDisplay.from_estimator(model.fit(frame, age > 65))
     >>> dict(zip(display.names, (display.importances > 0.5).tolist()))
     {'age': True, 'ward': False}
     """

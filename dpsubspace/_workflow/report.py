@@ -195,7 +195,7 @@ class PrivacyReport:
     def _sections(self) -> list[Any]:
         covered = sections_of(self._account, self._said, self._date)
         registry = [*_told_to_a_registry(self._account, self._said)]
-        software = [*_software(self._account.planned, self._file)]
+        software = [*_software(self._account, self._file)]
         return [
             *covered,
             Section("What is not covered", [*_not_covered(self._account)]),
@@ -526,7 +526,16 @@ def _versions() -> dict[str, str]:
     return {**found, "python": platform.python_version()}
 
 
-def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
+def _made_with(account: Account) -> str:
+    """Which versions made what was released, as far as that is recorded."""
+    found = {item.guarantee.version for item in account.items}
+    if not found or "" in found:
+        return "The versions with which the releases were made are not all recorded."
+    made = ", ".join(sorted(found))
+    return f"The releases were made with dpsubspace {made}; other versions are not recorded."
+
+
+def _software(account: Account, file: dict[str, str] | None) -> Iterator[Any]:
     if file is not None:
         rows = [["Name", file["name"]], ["SHA-256 digest", file["sha256"]]]
         yield Table(
@@ -538,11 +547,11 @@ def _software(planned: bool, file: dict[str, str] | None) -> Iterator[Any]:
         )
     rows = [[name, version] for name, version in _versions().items()]
     yield Table("Software versions used to write this report", rows)
-    if not planned:
+    if not account.planned:
         yield Text(
-            "A fitted model does not record the versions with which it was fitted. They may differ"
-            " from the versions above. The analyst should state them, so that it can be found out"
-            " which models are affected if a version turns out to have a flaw."
+            f"{_made_with(account)} These versions may differ from those above. The analyst should"
+            " state what is not recorded, so that it can be found out which models are affected if"
+            " a version turns out to have a flaw."
         )
     yield Text(
         "This report was computed from what the program recorded, and not from the rows. It can"

@@ -283,7 +283,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             If the workers of a Dask cluster are lost; the budget is spent then.
         """
         plan = self._plan()
-        given, checked, targets = Given.checked(self, X, y, table=_of_tables(self.estimator))
+        of_table = _of_tables(self.estimator)
+        given, checked, targets = Given.checked(self, X, y, groups, table=of_table)
         records = check_groups(groups, checked)
         outputs, labels = self._outputs(targets, records)
         del checked, targets  # the workers of a cluster need not hold them while trials run

@@ -23,7 +23,7 @@ from dpsubspace._rows.dask_parts import in_the_same_blocks
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import check_of_blocks, check_rows_and_labels, check_rows_and_targets
 from dpsubspace._rows.positions import at_positions
-from dpsubspace._rows.records import Records, check_groups, groups_of_rows
+from dpsubspace._rows.records import Records, check_groups, groups_of_rows, split_groups
 from dpsubspace.exceptions import PrivacyError
 
 # What a scoring says -----------------------------------------------------------------------------
@@ -118,12 +118,20 @@ class Given:
     y: Any
 
     @classmethod
-    def checked(cls, search: Any, X: Any, y: Any, *, table: bool) -> tuple[Given, Any, Any]:
+    def checked(
+        cls, search: Any, X: Any, y: Any, groups: Any, *, table: bool
+    ) -> tuple[Given, Any, Any]:
         """ValueError where they cannot be used. With what there is one of for each row and target.
 
         `table` leaves the rows of a data frame to the checks of the candidates.
         """
         if is_collection(X):
+            if split_groups(groups)[0] is not None:
+                raise ValueError(
+                    "a search on Dask collections does not take `groups`, since persons would have"
+                    " to be shared out as a whole: pass rows in memory, keep one row of each"
+                    " person, or fit a single model."
+                )
             return _GivenInParts.read(search, X, y, table=table)
         refuse_collection("X", X)
         refuse_collection("y", y)

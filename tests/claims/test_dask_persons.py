@@ -20,7 +20,7 @@ from helpers import (
 from in_parts import UNEVEN, assert_same, blocks, cluster_here
 from test_dask_privacy import arrays
 
-from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
 from dpsubspace._rows import together
 from dpsubspace._rows.records import names_of_rows
 from dpsubspace._rows.together import dealt, gathered, hashes_of, joined_names, name_array
@@ -316,13 +316,6 @@ def test_messages_do_not_tell_how_many_rows_there_are(monkeypatch):
         assert not any(str(len(who) - i) in said for i in (0, 1))
     with pytest.raises(ValueError, match="text"):
         together.name_array(np.array([2**63], dtype=np.uint64))
-
-
-def test_other_estimators_say_which_take_persons(monkeypatch):
-    X, y, who = table()
-    model = DPLinearRegression(target_bounds=(0, 3))
-    match = "DPSGDClassifier, DPSGDFClassifier and DPSGDRegressor"
-    refused(monkeypatch, match, blocks(X), blocks(y * 1.0), blocks(who), model)
 
 
 def test_a_number_is_one_person_whatever_lies_beside_it():

@@ -3,6 +3,7 @@
 import pickle
 import re
 import weakref
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -302,15 +303,18 @@ def test_what_needs_rows_in_memory_is_refused(files, numbers):
         files,
         "label",
         groups=who,
-        match="and for datasets of PyArrow, pass rows in memory",
+        match="`groups` does not work with datasets of PyArrow.*pass a Dask data frame",
     )
     refused(
         clone(MODEL),
         numbers,
         "flag",
         groups=who,
-        match="and for datasets of PyArrow, pass rows in memory",
+        match="`groups` does not work with datasets of PyArrow.*pass a Dask data frame",
     )
+    for release in (private_summary, partial(private_counts, columns="age")):
+        with pytest.raises(ValueError, match="`groups` does not work with datasets of PyArrow"):
+            release(files, {"age": SCHEMA["age"]}, groups=who)
     into_memory = r"is a dataset of PyArrow, which is not taken here: pass X\.to_table"
     for fitted, rows in ((table, files), (clone(MODEL).fit(numbers, "flag"), numbers)):
         for ask in (fitted.predict, fitted.predict_proba):

@@ -1,18 +1,22 @@
 """What a fit warns of: only what public and released numbers tell, once, and where it is true."""
 
+import copy
 import re
 import threading
 import warnings
 from functools import partial
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from helpers import blobs, releases, some_releases
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
+import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
@@ -386,3 +390,32 @@ def test_a_worker_has_no_line_of_the_caller():
         worker.start()
         worker.join()
     assert [each.filename for each in caught] == ["<worker>"]
+
+
+# Saved by another version -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model", [DPSGDClassifier(n_iter=2), make_pipeline(BoundedScaler(bounds=(0, 1)), DPPCA(2))]
+)
+def test_a_model_that_another_version_saved_says_so_when_it_is_loaded(model, monkeypatch, tmp_path):
+    path, whole = tmp_path / "model.joblib", isinstance(model, DPSGDClassifier)
+    joblib.dump(model, path)
+    own = [vars(each) for each in ([model] if whole else [step for _, step in model.steps])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (joblib.load(path), copy.deepcopy(model), clone(model)):
+            again = [same] if whole else [step for _, step in same.steps]
+            assert [set(vars(each)) for each in again] == [set(each) for each in own]
+    monkeypatch.setattr(dpsubspace, "__version__", "77.1")
+    with pytest.warns(UserWarning, match="of version 0.* is loaded by version 77.1") as caught:
+        joblib.load(path)
+    assert {each.filename for each in caught} == {__file__}
+    assert len(caught) == len(own)
+
+
+def test_a_model_without_a_version_is_from_another_one_too():
+    model = DPSGDClassifier()
+    state = {name: value for name, value in model.__getstate__().items() if "version" not in name}
+    with pytest.warns(UserWarning, match="of version that is not known"):
+        DPSGDClassifier.__new__(DPSGDClassifier).__setstate__(state)

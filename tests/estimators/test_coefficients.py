@@ -176,11 +176,24 @@ def test_arrays_are_tables_with_bounds():
     np.testing.assert_array_equal(by_array.low, by_name.low)
 
 
+def test_values_that_are_not_listed_count_as_the_reference():
+    frame = patients(3000)
+    frame.loc[::7, "ward"] = "closed"
+    options = {"target": "ill", "reference": {"ward": "B"}, "epsilon": 1.0, "random_state": 0}
+    own = schema("age", "ward", "ill")
+    found = private_coefficients(frame, own, **options)
+    same = private_coefficients(frame.replace({"ward": {"closed": "B"}}), own, **options)
+    np.testing.assert_array_equal(found.estimate, same.estimate)
+    assert "not listed: ward[B]." in str(found)
+
+
 def test_what_is_shown():
     found = private_coefficients(
         patients(20_000), schema("age", "ward", "ill"), "ill", epsilon=1.0, random_state=0
     )
     text, page = found.summary(), found._repr_html_()
+    assert found.references == {"ward": "A"}
+    assert "References, also for values not listed: ward[A]." in text
     assert text == str(found) and "odds ratio" in text and "ward[C]" in text
     assert "<table" in page and "ill = yes" in page
     frame = found.to_frame()

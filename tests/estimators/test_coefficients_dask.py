@@ -60,6 +60,18 @@ def test_without_noise(monkeypatch, family):
 
 
 @pytest.mark.parametrize("family", TARGETS)
+@pytest.mark.parametrize("epsilon", [3.0, math.inf])
+def test_persons_whose_rows_lie_in_several_blocks(monkeypatch, family, epsilon):
+    people = pd.Series(np.arange(N) * 7 % 600)
+    with cluster_here(monkeypatch):
+        rows = partitions(ROWS.assign(person=people))
+        there = found_of(rows, family, groups=rows["person"], epsilon=epsilon)
+    here = found_of(ROWS, family, groups=people, epsilon=epsilon)
+    assert_equal(here, there)
+    assert there.privacy_.unit == "person" and there.privacy_.n_samples == 600
+
+
+@pytest.mark.parametrize("family", TARGETS)
 def test_files_that_are_read_in_each_pass(monkeypatch, tmp_path, family):
     dataset = pytest.importorskip("pyarrow.dataset")
     monkeypatch.setattr(dataset_parts, "_FEWEST", 90)
@@ -95,6 +107,30 @@ def test_one_row_moves_each_release_within_its_bound(monkeypatch, family, relati
 
 
 @pytest.mark.parametrize("family", TARGETS)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_person_moves_each_release_within_its_bound(monkeypatch, family, relation):
+    people, other, present = np.arange(N) * 7 % 300, ROWS.copy(), np.ones(N, dtype=bool)
+    theirs = people == 21
+    if relation == "zero_out":
+        present = ~theirs
+    else:
+        other.loc[theirs, ["age", "ward", "stay", "ill"]] = [80.0, "C", -9.0, "no"]
+    options = {"neighboring_relation": relation, "random_state": None}
+
+    def run(frame, present):
+        rows = partitions(frame.assign(person=people, there=present))
+        found_of(rows, family, groups=NullRecords(rows["person"], rows["there"]), **options)
+
+    with cluster_here(monkeypatch):
+        with releases(monkeypatch) as first:
+            run(ROWS, np.ones(N, dtype=bool))
+        with releases(monkeypatch, outputs=first) as second:
+            run(other, present)
+    assert len(first) == len(second) > 5 and theirs.sum() > 3
+    assert_within_bounds(first, second, relation)
+
+
+@pytest.mark.parametrize("family", TARGETS)
 def test_only_sums_come_back_and_parts_may_be_read_again(monkeypatch, family):
     def lose(cluster):
         if cluster.calls > 1:
@@ -109,7 +145,7 @@ def test_only_sums_come_back_and_parts_may_be_read_again(monkeypatch, family):
 
 
 BAD = {
-    "persons": ({"groups": np.arange(N)}, "`groups` is taken for Dask collections by"),
+    "persons": ({"groups": np.arange(N)}, "`groups` is in memory and the lengths"),
     "an array": ({"frame": blocks(ROWS[["age", "stay"]])}, "is a Dask array or series"),
     "outcomes": (
         {"frame": partitions(ROWS.replace({"ill": {"yes": "perhaps"}})), "family": "logistic"},

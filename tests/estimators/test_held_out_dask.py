@@ -128,6 +128,17 @@ def test_cuts_and_workers_change_nothing(monkeypatch, fit, n_workers, shares):
 
 
 @pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_persons_whose_rows_lie_in_several_blocks(monkeypatch, fit, n_workers):
+    y, people = FITS[fit][2], np.arange(N) * 7 % 600
+    with cluster_here(monkeypatch, n_workers):
+        there = wrapped(fit).fit(blocks(X), blocks(y), groups=blocks(people))
+    here = wrapped(fit).fit(X, y, groups=people)
+    assert_equal(here, there)
+    assert there.privacy_.unit == "person" and there.privacy_.n_samples == 600
+
+
+@pytest.mark.parametrize("fit", FITS)
 def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, fit):
     def lose(cluster):
         if cluster.calls > 1:
@@ -263,6 +274,30 @@ def test_one_row_moves_scores_within_their_bounds(monkeypatch, fit, relation, pl
     assert np.isfinite(moves).all() and 0 < np.ptp(moves) <= bound
 
 
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_person_moves_scores_within_their_bounds(monkeypatch, fit, relation):
+    """All rows of a person, in several blocks: of the replaced one, the label is another."""
+    y, people = FITS[fit][2], np.arange(N) * 7 % 300
+    theirs, other, other_y, present = people == 21, X.copy(), y.copy(), np.ones(N, dtype=bool)
+    if relation == "zero_out":
+        present = ~theirs
+    else:
+        other[theirs] = [-9.0, 0, 9.0]
+        other_y[theirs] = -9.0 if fit in ("intervals", "range") else LABELS[1]
+
+    def run(X, y, present):
+        with cluster_here(monkeypatch):
+            model = wrapped(fit, neighboring_relation=relation, epsilon=5.0)
+            model.fit(blocks(X), blocks(y), groups=NullRecords(blocks(people), present))
+
+    here = choice_of(monkeypatch, run, X, y, np.ones(N, dtype=bool))
+    there = choice_of(monkeypatch, run, other, other_y, present)
+    bound = here.norm_bound if relation == "zero_out" else here.replace_bound
+    moves = here.value - there.value
+    assert theirs.sum() > 3 and 0 < np.ptp(moves) <= bound
+
+
 # Errors -----------------------------------------------------------------------------------------
 
 
@@ -310,8 +345,6 @@ def test_what_else_is_refused(monkeypatch):
         with pytest.raises(ValueError, match="known number of columns"):
             model.fit(unknown, blocks(Y2))
         assert not cluster.sent
-        with pytest.raises(ValueError, match="`groups` is taken for Dask collections by"):
-            model.fit(blocks(X), blocks(Y2), groups=np.arange(N))
     assert len(ledger) == 0
 
 

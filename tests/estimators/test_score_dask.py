@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("distributed")
 
 import dask.array as da
-from helpers import RELATIONS, replaced
+from helpers import RELATIONS, groups_of, pairs_first, replaced
 from in_parts import UNEVEN, blocks, cluster_here, partitions
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -247,6 +247,115 @@ def test_parts_hold_what_the_model_says_and_no_rows(monkeypatch, call):
         assert not isinstance(result, np.ndarray) or N not in result.shape
 
 
+# Persons ----------------------------------------------------------------------------------------
+
+# Rows of 120 persons, all over a part of the table: each row is shown to the model by itself.
+N_ROWS, N_PERSONS = 263, 120
+WHO = _rng.permutation(np.r_[np.arange(120), _rng.integers(0, 120, N_ROWS - N_PERSONS)])
+HEAVY = 37  # rows of the person who changes
+LEGIBLE = {"epsilon": 30.0}
+
+
+def in_partitions(array):
+    return partitions(pd.Series(array))
+
+
+@pytest.mark.parametrize(
+    ("call", "relation", "by", "n_workers"), pairs_first(CALLS, RELATIONS, BY, [1, 2])
+)
+def test_scores_of_persons_are_those_in_memory(monkeypatch, call, relation, by, n_workers):
+    y, rows = CALLS[call][1][:N_ROWS], FRAME[:N_ROWS]
+    here, cut = (rows, in_partitions) if BY[by] else (X[:N_ROWS], blocks)
+    there = partitions(rows) if BY[by] else blocks(here)
+    options = LEGIBLE | {"neighboring_relation": relation, "by": BY[by]}
+    with cluster_here(monkeypatch, n_workers):
+        found = scored(call, there, cut(y), groups=cut(WHO), **options)
+    assert_equal(scored(call, here, y, groups=WHO, **options), found)
+    assert (found.privacy_.unit, found.privacy_.n_samples) == ("person", N_PERSONS)
+
+
+class Rounded(Exact):
+    """What it says of a row depends on where that lies, and on how many others there are."""
+
+    def predict_proba(self, X):
+        found, n = super().predict_proba(X), len(X)
+        shift = 1e-6 * (n + np.arange(n))[:, None] * np.linspace(-1, 1, self.n_classes)
+        return np.clip(found + shift, 0, 1)
+
+
+def with_person(y, n, row, label):
+    """Rows with `n` of one person more among them."""
+    index = np.insert(np.arange(N_ROWS), np.random.default_rng(1).integers(0, N_ROWS, n), N_ROWS)
+    frame = pd.concat([FRAME[:N_ROWS], pd.DataFrame([row])], ignore_index=True).iloc[index]
+    labels, who = np.append(y[:N_ROWS], label)[index], np.append(WHO, N_PERSONS)[index]
+    return frame.reset_index(drop=True), labels, who
+
+
+@pytest.mark.parametrize(
+    ("call", "relation", "by"), pairs_first(CALLS, RELATIONS, BY, together=(0, 1))
+)
+def test_all_rows_of_a_person_move_each_release_within_its_bound(monkeypatch, call, relation, by):
+    """Their number moves rows of others to other blocks, where a model may say otherwise."""
+    model, y, given = CALLS[call]
+    model = Rounded(model.n_classes) if isinstance(model, Exact) else model
+    options = SEEDED | given | LEGIBLE | {"neighboring_relation": relation, "by": BY[by]}
+
+    def run(data, *, null=False):
+        frame, y, who = data
+        rows, groups = frame if BY[by] else frame[["a", "b", "c"]], in_partitions(who)
+        present = in_partitions(who != N_PERSONS) if null else None
+        with cluster_here(monkeypatch):
+            groups = groups_of(present, groups)
+            private_score(model, partitions(rows), in_partitions(y), groups=groups, **options)
+
+    row = {"a": 6.0, "b": 6.0, "c": 6.0, "sex": "f"}
+    here = there = with_person(y, HEAVY, row, low := -4.0 if call == "numbers" else 0)
+    if relation == "zero_out":
+        there = with_person(y, 1, row, low)
+    else:
+        other = low if call == "numbers" else y.max()
+        there = with_person(y, 1, row | {"a": -6.0, "sex": "m"}, other)
+    first = totals(monkeypatch, lambda: run(here))
+    second = totals(monkeypatch, lambda: run(there, null=relation == "zero_out"), first)
+    assert len(first) == len(second) > 0
+    moves = []
+    for (one, _), (two, _) in zip(first, second, strict=True):
+        bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+        assert (one.norm_bound, one.replace_bound) == (two.norm_bound, two.replace_bound)
+        moves.append(np.abs(np.asarray(one.value) - np.asarray(two.value)).sum() / bound)
+    assert max(moves) <= 1 + 1e-12
+    assert max(moves) > 0.1 or call == "accuracy"  # of a person who is predicted wrongly
+
+
+def test_parts_of_persons_hold_what_the_model_says_and_no_rows(monkeypatch):
+    rows, y, who = partitions(FRAME[:N_ROWS]), in_partitions(Y2[:N_ROWS]), in_partitions(WHO)
+    with cluster_here(monkeypatch) as cluster:
+        scored("two classes", rows, y, by=BY["groups"], groups=who, **LEGIBLE)
+    seen, results = cluster.results[:3], cluster.results[3:]
+    known = {"rows", "scores", "predicted", "group", "hit", "loss", "brier", "persons", "held"}
+    assert all(set(each.kinds) <= known for each in seen)
+    for result in results:
+        assert not isinstance(result, np.ndarray) or not {N_ROWS, N_PERSONS} & set(result.shape)
+
+
+SHOWN = []  # how many rows, in each call
+
+
+class Counting(Exact):
+    def predict(self, X):
+        SHOWN.append(len(X))
+        return super().predict(X)
+
+
+def test_the_model_is_shown_each_row_of_persons_by_itself(monkeypatch):
+    """What it says of one does not follow from how many rows of others are in its block."""
+    SHOWN.clear()
+    rows, y = blocks(X[:N_ROWS]), blocks(Y2[:N_ROWS])
+    with cluster_here(monkeypatch):
+        private_score(Counting(2), rows, y, groups=blocks(WHO), **SEEDED)
+    assert SHOWN == [1] * N_ROWS
+
+
 # Errors -----------------------------------------------------------------------------------------
 
 
@@ -263,7 +372,7 @@ def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
             with pytest.raises(ValueError, match=words):
                 private_score(Exact(2), rows, y, **(plain | given))
         assert not cluster.sent
-        with pytest.raises(ValueError, match="`groups` is taken for Dask collections by"):
+        with pytest.raises(ValueError, match="`groups` is in memory and the lengths of the blocks"):
             private_score(Exact(2), rows, y, groups=np.arange(N), **plain)
         with pytest.raises(ValueError, match=r"not in `model.classes_`.* partition 0, counted"):
             private_score(Exact(2), rows, partitions(pd.Series(Y2 + 7)), **plain)

@@ -21,7 +21,13 @@ from dpsubspace import (
 )
 from dpsubspace._rows.records import NullRecords, check_groups
 from dpsubspace._statistics.table_cells import cell_total, unit_sums
-from dpsubspace._statistics.table_intervals import CountNoise, Ratio, onto_margins, onto_total
+from dpsubspace._statistics.table_intervals import (
+    CountNoise,
+    Ratio,
+    around,
+    onto_margins,
+    onto_total,
+)
 
 INF = math.inf
 SCHEMA = {
@@ -142,6 +148,34 @@ def test_intervals_of_counts_cover_as_often_as_they_say(mechanism, relation):
     sums = found.noisy.reshape(-1, 4).sum(axis=1)
     half = CountNoise(mechanism, found.scale).half_width(0.8, 4)
     assert_often(np.abs(sums - 400) <= half, 0.8)
+
+
+@pytest.mark.parametrize("exact", [0, 1, 59])
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_intervals_of_small_counts_are_never_one_point_and_cover(mechanism, exact):
+    noise, n, level = CountNoise(mechanism, 20.0), 60, 0.8
+    rng = np.random.default_rng(exact)
+    draw = rng.laplace if mechanism == "laplace" else rng.normal
+    noisy, half = exact + draw(scale=noise.scale, size=20_000), noise.half_width(level)
+    low, high = around(noisy, half, n)
+    assert (low >= 0).all() and (high <= n).all() and (high - low >= half).all()
+    covered = (low <= exact) & (exact <= high)
+    assert_often(covered, level, exact=False)
+    assert (covered >= (np.abs(noisy - exact) <= half)).all()
+
+
+@PRIVATE_WARNINGS
+def test_no_printed_interval_says_that_a_cell_is_surely_empty():
+    rows, schema, edges = many_cells(n_cells=300, each=1)
+    found = private_counts(rows, schema, "x", bins=edges, epsilon=0.2)
+    assert (found.noisy < -found._noise.half_width(0.5)).any()  # but for once in 1e28
+    assert (found.high > 1).all()
+    assert (found.margin("x").high == found.high).all()
+    labels = [f"{i}" for i in range(100)]
+    summary = private_summary(pd.DataFrame({"x": labels}), {"x": labels}, epsilon=0.2)
+    ends = summary.to_frame()
+    ends = ends[ends["statistic"].isin(["count", "share"]) & (ends["column"] == "x")]
+    assert len(ends) == 202 and (ends["high"] > ends["low"]).all()
 
 
 def test_the_noise_of_sums_has_the_quantiles_that_are_said():
@@ -548,3 +582,15 @@ def test_a_quotient_that_noise_hides_may_be_anything():
     assert Ratio(1.0, -3.0).interval(0.9, -1, 1) == (-1, 1)
     assert Ratio(1.0, 2.0).interval(0.9, 0, 1) == (0.5, 0.5)
     assert Ratio(1.0, 0.0).value(0, 1) == 0.5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 1.0])
+def test_an_interval_of_a_quotient_at_its_end_is_never_one_point_and_covers(share):
+    rng, size, deviation = np.random.default_rng(1), 300.0, 20.0
+    above = size * share + rng.normal(scale=deviation, size=4000)
+    below = size + rng.normal(scale=deviation, size=4000)
+    square = deviation**2
+    made = [Ratio(a, b, square, square) for a, b in zip(above, below, strict=True)]
+    low, high = np.array([each.interval(0.8, 0, 1) for each in made]).T
+    assert (high - low > 0.01).all()
+    assert_often((low <= share) & (share <= high), 0.8, exact=False)

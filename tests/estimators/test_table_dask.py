@@ -241,7 +241,7 @@ def test_what_cannot_be_counted_is_refused_before_anything_is_read(monkeypatch):
         with pytest.raises(ValueError, match="columns are found by name: pass a Dask data frame"):
             summed_up(partitions(ROWS)["age"])
         assert not cluster.sent
-        with pytest.raises(ValueError, match="`groups` is taken for Dask collections by"):
+        with pytest.raises(ValueError, match="`groups` is in memory and the lengths of the blocks"):
             summed_up(partitions(ROWS), groups=np.arange(N))
         with pytest.raises(ValueError, match="`epsilon`=inf takes exact quantiles"):
             summed_up(partitions(ROWS), epsilon=math.inf)

@@ -26,6 +26,7 @@ from dpsubspace import (
     PrivateRange,
     Range,
     TableEncoder,
+    private_summary,
     tabular_pipeline,
 )
 from dpsubspace._tables import forming
@@ -173,6 +174,27 @@ def test_a_fit_on_workers_is_that_in_memory(client, tmp_path, source, name):
     )
 
 
+@pytest.mark.parametrize("name", thinned(["ranges", "classes", "least squares"]))
+def test_a_fit_to_persons_on_workers_is_that_in_memory(client, tmp_path, name):
+    """Rows of persons travel between workers, which read them from files."""
+    pytest.importorskip("pyarrow")
+    model, schema, target, options, _ = FITS[name]
+    who = np.random.default_rng(1).integers(0, N // 2, size=N)
+    rows = FRAME.assign(patient=[f"patient {i}" for i in who])
+    dd.from_pandas(rows, npartitions=5, sort=False).to_parquet(tmp_path)
+    frame, made = dd.read_parquet(tmp_path), tabular_pipeline(model, schema, **options)
+    with PrivacyLedger(100.0, 1e-3, allow_seeded=True, unit="person"):
+        here = clone(made).fit(rows, rows[target], groups=rows["patient"])
+        there = clone(made).fit(frame, frame[target], groups=frame["patient"])
+        columns = {name: SCHEMA[name] for name in ("age", "ward")}
+        found = [
+            private_summary(each, columns, by="ward", groups=each["patient"], **SEEDED).entries
+            for each in (rows, frame)
+        ]
+    assert_same_pipeline(here, there)
+    assert there.privacy_.unit == "person" and found[0] == found[1]
+
+
 def test_an_encoder_alone(monkeypatch):
     encoder = TableEncoder(ESTIMATED, epsilon=5.0, **SEEDED)
     here, frame = clone(encoder).fit(FRAME), partitions(FRAME)
@@ -305,7 +327,7 @@ def test_what_is_refused_costs_nothing_and_quotes_no_value(monkeypatch, name):
             tabular_pipeline(DPSGDClassifier(), SCHEMA),
             "label",
             {"groups": np.arange(N)},
-            "`groups` is taken for Dask collections by.*keep one row of each person",
+            "`groups` is in memory and the lengths of the blocks of `X` are not known",
         ),
         (
             tabular_pipeline(DPSGDClassifier(), ESTIMATED, epsilon=float("inf")),

@@ -29,6 +29,7 @@ from dpsubspace import (
     PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
+    PrivacyWarning,
     PrivateRange,
     PrivateSearch,
     Range,
@@ -747,6 +748,42 @@ def test_columns_that_are_not_named_are_dropped_and_said_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         told_of.predict(FRAME.assign(id=1))
+
+
+def label_of_polars():
+    return pytest.importorskip("polars").Series("sick", LABELS)
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (lambda: pd.Series(LABELS, name="sick"), True),
+        (label_of_polars, True),
+        (lambda: pd.Series(LABELS, name="ill"), False),
+        (lambda: LABELS, False),
+        (lambda: np.where(LABELS[0] == LABELS, "sick", "age").tolist(), False),
+    ],
+    ids=["pandas", "Polars", "another name", "no name", "labels that are names"],
+)
+def test_a_schema_that_has_the_label_is_told_of_by_its_name(y, said):
+    schema = {**FREE, "sick": [*map(str, np.unique(LABELS))]}
+    made = tabular_pipeline(DPSGDClassifier(n_iter=2), schema)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        made.fit(FRAME.assign(sick=LABELS.astype(str)), y())
+    heard = [str(each.message) for each in seen]
+    assert said == any("has 'sick', which is also the name of the target" in text for text in heard)
+
+
+@quiet
+def test_targets_of_a_frame_are_told_of_before_anything_is_charged():
+    made = tabular_pipeline(DPLinearRegression(), FREE, target=(0, 100))
+    with warnings.catch_warnings(), PrivacyLedger(3.0, 1e-5) as ledger:
+        warnings.filterwarnings("error", message="the schema has 'age', which is also")
+        with pytest.raises(PrivacyWarning, match="Leave this column out of the schema"):
+            made.fit(FRAME, FRAME[["age"]])
+    assert ledger.epsilon() == 0
 
 
 def test_schemas_go_through_files(tmp_path):

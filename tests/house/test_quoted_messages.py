@@ -126,6 +126,16 @@ def search_on_blocks(estimator, **options):
     return PrivateSearch(estimator, {}, **options).fit(rows[["age", "visits"]], rows["days"])
 
 
+def fit_on_mixed_names():
+    """Fit to persons whose names are text in every second file."""
+    rows = ages()
+
+    def named(part, partition_info=None):
+        return part.astype(str) if partition_info["number"] % 2 else part
+
+    fit_on_blocks(rows, groups=rows["visits"].map_partitions(named, meta=("visits", object)))
+
+
 def fit_in_a_task():
     """Fit inside of a task of the cluster."""
     from distributed import get_client
@@ -140,8 +150,8 @@ def lose_all_workers():
 
     client, read = get_client(), functions._rows
 
-    def read_and_lost(X):
-        rows = read(X)
+    def read_and_lost(*given):
+        rows = read(*given)
         client.cluster.scale(0)
         return rows
 
@@ -154,7 +164,11 @@ def lose_all_workers():
 DASK_MISTAKES = {
     "`y` is a NumPy array beside a data frame": lambda: fit_on_blocks(targets=READMITTED),
     "rows and targets from two data frames": lambda: fit_on_blocks(targets=ages(2)["days"]),
-    "several rows of a person": lambda: fit_on_blocks(groups=READMITTED),
+    "`groups` is a NumPy array beside a data frame": lambda: fit_on_blocks(groups=READMITTED),
+    "Dask has moved rows to align columns": lambda: fit_on_blocks(
+        groups=ages()["visits"].map_partitions(lambda part: part[::-1])
+    ),
+    "some blocks of `groups` have numbers, and others text": fit_on_mixed_names,
     "values are missing": lambda: fit_on_blocks(ages().replace(30, np.nan)),
     "values are missing, and the schema has none": lambda: tabular_pipeline(
         "classification", {"age": Range(18, 95)}

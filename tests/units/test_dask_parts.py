@@ -27,10 +27,8 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDRegressor,
-    GEPClassifier,
     PrivacyLedger,
     private_covariance,
-    private_mean,
     private_quantile,
 )
 from dpsubspace._rows import dask_parts
@@ -216,20 +214,6 @@ def refused(monkeypatch, call, match, model=None):
 def test_what_is_refused_costs_nothing_and_quotes_no_entry(monkeypatch, name):
     model, data, match = REFUSED[name]
     refused(monkeypatch, lambda: model.fit(*data), match, model)
-
-
-@pytest.mark.parametrize("takes", [GEPClassifier, DPLinearRegression, DPPCA, private_mean])
-def test_groups_are_refused(monkeypatch, takes):
-    groups = np.arange(N) // 2
-    data = (blocks(X),) if takes in (DPPCA, private_mean) else (blocks(X), Y)
-
-    def call():
-        return (takes if takes is private_mean else takes().fit)(*data, groups=groups)
-
-    cluster = refused(
-        monkeypatch, call, "`groups` is taken for Dask collections by DPSGDClassifier"
-    )
-    assert cluster.calls <= 1
 
 
 @pytest.mark.parametrize("level", [0.5, [0.1, 0.9]])

@@ -5,10 +5,10 @@ import pytest
 from test_encoding import KINDS, SCHEMA, table
 
 from dpsubspace import Categories, Range, Schema
-from dpsubspace._array import Scratch
+from dpsubspace._array import BLOCK, Scratch
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.formed import lent
+from dpsubspace._rows.formed import FormedRows, lent
 from dpsubspace._rows.records import Records, RowMap, Shift
 from dpsubspace._tables import forming
 from dpsubspace._tables.encoding import encoding_for
@@ -58,6 +58,26 @@ def test_a_row_is_the_same_to_the_bit_whichever_rows_are_formed_with_it(name, by
     for rows in (some, some[:1], slice(3, 4), slice(130, 700), slice(1, 600, 7)):
         np.testing.assert_array_equal(formed.entries(rows), whole[rows])
         np.testing.assert_array_equal(formed[rows, ALL], formed[ALL, ALL][rows])
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("ends", [(0, 1), (1e-3, 1e5), (-40, 1e5)])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_number_has_the_same_first_curve_in_any_place_of_a_vector(by_column, ends, log, rng):
+    """Rows move where a person of a neighbouring table has fewer of them."""
+    schema = Schema({"x": Range(*ends, log=log, missing=True)})
+    encoding, numbers = encoding_for(schema, 1e4, by_column=by_column), rng.uniform(*ends, 90)
+    numbers[::7] = np.nan
+
+    def first(some):
+        codes = np.empty((len(some), 0), dtype=np.int8)
+        return formed_rows(Table(some[:, None], codes), encoding)._held[0][0]
+
+    whole = first(numbers)
+    for start in range(20):
+        for size in range(1, 70, 3):
+            some = slice(start, start + size)
+            np.testing.assert_array_equal(first(numbers[some]), whole[some])
 
 
 def brought(features):
@@ -117,6 +137,23 @@ def test_formed_rows_go_through_an_affine_map():
     np.testing.assert_array_equal(here.dense(), other.dense())
 
 
+@pytest.mark.parametrize("persons", [False, True])
+def test_some_records_stay_formed_and_are_the_same(persons, rng):
+    _, _, formed = both(by_column=True)
+    records = Records.of_groups(np.repeat(np.arange(100), 7), 100) if persons else None
+    affine = Affine(np.full(formed.shape[1], 0.1), np.full(formed.shape[1], 2.0))
+    batch = np.sort(rng.permutation(100)[:40])
+    pair = [
+        AffineRows(X, affine, constant=True, records=records).taken(batch)
+        for X in (formed[ALL, ALL], formed)
+    ]
+    assert isinstance(pair[1].X, FormedRows)
+    assert sum(array.nbytes for array in pair[1].X._held) < pair[0].X.nbytes / 10
+    here, other = (rows.at(slice(0, rows.n_rows)).dense() for rows in pair)
+    np.testing.assert_array_equal(here, other)
+    np.testing.assert_array_equal(pair[0].norms(), pair[1].norms())
+
+
 def test_public_sizes_decide_and_tables_to_which_columns_are_added_are_kept():
     encoding = encoding_for(SCHEMA, 1e4)
     most = forming._MOST_KEPT // (4 * encoding.n_features)
@@ -130,6 +167,17 @@ def test_a_table_needs_little_more_than_its_numbers_and_codes():
     held = sum(array.nbytes for array in formed._held)
     assert held == 700 * (4 * 3 + 2) and held < kept.nbytes / 15
     assert repr(formed) == "<rows>"
+
+
+@pytest.mark.parametrize("n_values", [10, 3000, 40_000, 400_000])
+def test_a_chunk_takes_little_memory_however_many_features_there_are(n_values):
+    schema = Schema({"a": Categories(tuple(range(n_values)))})
+    codes = np.zeros((5000, 1), dtype=type_of_codes(schema.values()))
+    formed = formed_rows(Table(np.empty((5000, 0)), codes), encoding_for(schema, 1e4))
+    assert formed.chunk % BLOCK == 0
+    assert formed.chunk == BLOCK or 4 * formed.chunk * n_values <= 1 << 26
+    records = Features(formed, RowMap(norm="l2", bias=0.3)) if n_values == 10 else formed
+    assert records.chunk == formed.chunk
 
 
 def test_memory_is_lent_for_as_long_as_somebody_has_a_view_of_it():

@@ -337,6 +337,55 @@ def test_columns_of_arrow_and_polars_are_refused_alike(make, message, form):
     assert message in str(raised.value)
 
 
+WRONG_TYPES = pd.DataFrame(
+    {
+        "fine": [1.0, np.nan],
+        "text": pd.Series(["1", None], dtype="string"),
+        "time": pd.date_range("2020", periods=2),
+        "whole": [1, 2],
+        "codes": pd.Series(["a", None], dtype="category"),
+    }
+)
+FOR_WRONG_TYPES = {
+    "fine": Range(0, 1, missing=True),
+    "text": (0, 1),
+    "time": (0, 1),
+    "whole": ["a", "b"],
+    "codes": (0, 1),
+}
+
+
+@pytest.mark.parametrize("form", ["pandas", "Arrow", "Polars"])
+def test_one_error_names_all_columns_of_a_wrong_type(form):
+    frame = WRONG_TYPES
+    if form != "pandas":
+        frame = library("pyarrow").Table.from_pandas(frame)
+    if form == "Polars":
+        frame = library("polars").from_arrow(frame)
+    with pytest.raises(ValueError) as raised:
+        read_table(frame, Schema(FOR_WRONG_TYPES))
+    lines = str(raised.value).split("\n")
+    assert [line.split("'")[1] for line in lines] == ["text", "time", "whole", "codes"]
+
+
+def test_an_error_about_values_names_the_first_column_alone():
+    """What values are is private, also where a column of Python's own objects has text."""
+    frame = pd.DataFrame({"a": [1, None], "b": [None, 1], "c": pd.Series(["1", 2], dtype=object)})
+    schema = Schema({"a": (0, 1), "b": (0, 1), "c": (0, 1)})
+    with pytest.raises(ValueError, match="Do so for every column") as raised:
+        read_table(frame, schema)
+    assert "'a'" in str(raised.value) and "'b'" not in str(raised.value)
+    with pytest.raises(ValueError, match="Column 'c' of `X` holds text"):
+        read_table(frame.fillna(0), schema)
+
+
+def test_columns_of_arrow_without_a_chunk_are_read():
+    empty = library("pyarrow").schema([("x", "int64")]).empty_table().slice(0, 0)
+    empty = empty.from_arrays([library("pyarrow").chunked_array([], "int64")], names=["x"])
+    for kind in ([1, 2, 3], (0, 1)):
+        assert len(read_table(empty, Schema({"x": kind}), empty=True)) == 0
+
+
 def test_large_numbers_of_arrow_are_read_without_a_check_that_would_quote_them():
     arrow = library("pyarrow")
     found = read_table(arrow.table({"x": [2**62 + 1]}), Schema({"x": PrivateRange()}))

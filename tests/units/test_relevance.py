@@ -103,7 +103,7 @@ def test_persons_are_weighed_row_by_row(rng):
     features = Features(X, RowMap(norm="l2", bias=0.5), None, records)
     features = features.shifted(Shift(np.full(4, 0.1), 0.3))
     columns, weights = np.array([3.0, 0.5, 1.0]), rng.normal(size=(5, 1))
-    found = PersonSource(LinearSource(LogLoss(), features, y, n_outputs=1), records, 0.5)
+    found = PersonSource(LinearSource(LogLoss(), features, y, n_outputs=1), 0.5)
     found = found.weighed(columns).at(weights, np.arange(10)).dense()
     whole = features.at(slice(0, 30)).dense()
     whole[:, :3] *= columns

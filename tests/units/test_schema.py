@@ -140,6 +140,11 @@ def test_flags_are_true_or_false(make):
         make()
 
 
+def test_all_that_a_schema_says_wrongly_is_told_at_once():
+    with pytest.raises(ValueError, match=r"\(1, 2, 3\) about the column 'b'.*\n.*column 'c'"):
+        Schema({"a": (0, 1), "b": (1, 2, 3), "c": 3})
+
+
 def test_what_is_known_cannot_be_changed():
     for kind in (Range(0, 1), PrivateRange(), Categories(["A", "B"])):
         with pytest.raises(AttributeError):

@@ -31,7 +31,7 @@ def fitted(epsilon=3.0, classes=2):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.uniform(size=600), "ward": rng.choice(["A", "B"], 600)})
     frame["dose"] = np.where(rng.uniform(size=600) < 0.3, np.nan, rng.uniform(size=600))
-    labels = pd.cut(frame["age"], classes, labels=False)
+    labels = pd.cut(frame["age"].to_numpy(), classes, labels=False)
     model = tabular_pipeline(DPSGDFClassifier(random_state=0), SCHEMA, epsilon=epsilon)
     return model.fit(frame, labels), frame
 
@@ -90,7 +90,7 @@ def test_a_pipeline_of_scikit_learn_will_do():
     of_numbers = make_pipeline(
         TableEncoder(SCHEMA), DPSGDRegressor(data_norm=1.0, target_bounds=(0, 1))
     )
-    display = ImportanceDisplay.from_estimator(of_numbers.fit(frame, frame["age"]))
+    display = ImportanceDisplay.from_estimator(of_numbers.fit(frame, frame["age"].rename("years")))
     assert display.importances.argmax() == 0
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -396,6 +397,7 @@ def test_nothing_is_invented():
     assert read["registry"]["Tier 3"]["Justification"] is None
     assert read["registry"]["Tier 2"]["Flavour of privacy"].startswith("Approximate DP (")
     assert read["versions"]["dpsubspace"] == dpsubspace.__version__
+    assert read["parts"][0]["guarantee"]["version"] == dpsubspace.__version__
     check_schema(json.dumps(read["parts"][0]["guarantee"]))
 
 
@@ -919,6 +921,19 @@ def test_other_subjects_are_refused(subject, match):
 def test_other_words_are_refused():
     with pytest.raises(ValueError, match="`curator` must be a str or None, got 3"):
         privacy_report(fitted(), curator=3)
+
+
+def test_the_version_that_made_a_release_stays_with_its_guarantee(monkeypatch):
+    model = fitted()
+    made = dpsubspace.__version__
+    monkeypatch.setattr(dpsubspace, "__version__", "77.1")
+    again = PrivacyGuarantee.from_json(model.privacy_.to_json())
+    assert again == model.privacy_ and again.version == model.privacy_.version == made
+    page = str(privacy_report(model))
+    assert f"made with dpsubspace {made}; other versions" in " ".join(page.split())
+    unknown = replace(model.privacy_, version="")
+    assert unknown == model.privacy_
+    assert "not all recorded" in " ".join(str(privacy_report(unknown)).split())
 
 
 # The page of the docs ---------------------------------------------------------------------------

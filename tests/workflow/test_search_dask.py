@@ -168,7 +168,7 @@ def test_rows_are_shared_out_as_in_memory(monkeypatch, form):
     records = module.check_groups(None, X)
     here = model._plan().rows(Given(X, Y), records, train, (None, None))
     with cluster_here(monkeypatch):
-        checked, rows, _ = Given.checked(model, *given, table=False)
+        checked, rows, _ = Given.checked(model, *given, None, table=False)
         assert isinstance(rows, RemoteRows)
         there = model._plan().rows(checked, records, train, (None, None))
     for one, other in (
@@ -361,7 +361,7 @@ REFUSED = {
         {},
         "StandardScaler, which a candidate has, does not take Dask",
     ),
-    "persons": (search(), {"groups": np.arange(N) // 2}, "`groups` is taken for Dask collections"),
+    "persons": (search(), {"groups": np.arange(N) // 2}, "does not take `groups`, since"),
     "no labels": (search(), {"y": None}, "requires y to be passed"),
     "labels": (search(), {"y": blocks(np.zeros(N, int))}, "fewer than two classes"),
     "missing": (search(), {"X": blocks(X * math.nan)}, "Input X contains NaN.* partition 0"),
