@@ -14,8 +14,9 @@ few: it costs more than a wrong prior does. A mean of heads is a head, and costs
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -195,9 +196,32 @@ class Ridge(NamedTuple):
     # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the person's scores over the noise
     # variance.
     fit: np.ndarray
-    volume: np.ndarray  # (u,): logarithm of the determinant of ``I + K``
+    # Matrices of which the determinants have the product ``|I + K|``: few ask for that.
+    systems: tuple[Definite, ...]
     own: np.ndarray  # (u, m): share of each row that the person's other rows do not tell
     stretch: np.ndarray | float = 1.0  # (u,): what the shared scores are multiplied by
+
+    @property
+    def volume(self) -> np.ndarray:
+        """Logarithm of the determinant of ``I + K``, (u,)."""
+        volume = self.systems[0].volume
+        return volume + self.systems[1].volume if self.systems[1:] else volume
+
+
+class Definite:
+    """A positive definite matrix of each person (u, q, q), and what is asked of it, found once."""
+
+    def __init__(self, matrices: np.ndarray):
+        self._matrices = matrices
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        return np.linalg.inv(self._matrices)
+
+    @cached_property
+    def volume(self) -> np.ndarray:
+        """Logarithms of the determinants, (u,)."""
+        return np.linalg.slogdet(self._matrices)[1]
 
 
 @dataclass(frozen=True)
@@ -304,28 +328,72 @@ NUMBERS = Numbers()
 # Fits -------------------------------------------------------------------------------------------
 
 
-def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = NUMBERS) -> Ridge:
-    if prior.centre is not None:
+class _Common:
+    """What fits of the same persons by several priors have in common, found once."""
+
+    def __init__(self, chunk: PersonChunk):
+        self._chunk = chunk
+        self._scores: dict[int, np.ndarray] = {}
+        self._own: dict[tuple[float, bool], OwnRows] = {}
+
+    def scores(self, root: np.ndarray) -> np.ndarray:
+        if id(root) not in self._scores:  # priors share the very matrices
+            self._scores[id(root)] = self._chunk.scores(root)
+        return self._scores[id(root)]
+
+    def own(self, variance: float, about_mean: bool) -> OwnRows:
+        if (variance, about_mean) not in self._own:
+            self._own[variance, about_mean] = _own_rows(self._chunk, variance, about_mean)
+        return self._own[variance, about_mean]
+
+
+def ridges(chunk: PersonChunk, priors: Sequence[Candidate], outcome: Outcome) -> list[Ridge]:
+    """Fits by several priors, most of which have roots or own rows that others have as well."""
+    common = _Common(chunk)
+    return [ridge(chunk, prior, outcome, common) for prior in priors]
+
+
+def ridge(
+    chunk: PersonChunk,
+    prior: Candidate,
+    outcome: Outcome = NUMBERS,
+    common: _Common | None = None,
+) -> Ridge:
+    common = common or _Common(chunk)
+    if prior.centre is not None:  # own rows stay the same
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
-        found = ridge(moved, replace(prior, centre=None), outcome)
+        found = ridge(moved, replace(prior, centre=None), outcome, common)
         return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
-    scores, f = chunk.scores(prior.root), prior.root.shape[1]
+    scores, f = common.scores(prior.root), prior.root.shape[1]
     if prior.own == 0:
         found = outcome.penalised(chunk, Design(scores))
         return found._replace(coef=_mapped(prior.root, found.coef[:, :, None]))
-    own, means = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
+    own = common.own(prior.own, prior.about_mean)
     found = outcome.penalised(chunk, Design(scores, own))
     weights = own.factors[:, None] * found.coef[:, f:]
     coef = _mapped(prior.root, found.coef[:, :f, None])
     coef[:, 1:] += weights
-    coef[:, 0] -= products(means, weights)
+    coef[:, 0] -= products(own.means, weights)
     return found._replace(coef=coef)
 
 
-class OwnRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class OwnRows:
     rows: np.ndarray  # (u, m, d): white rows, about each person's mean or not
     gram: np.ndarray  # (u, m, m): their products with each other
     factors: np.ndarray  # (u,): what they are multiplied by
+    means: np.ndarray  # (u, d): what was subtracted from them
+
+    @cached_property
+    def shrunk(self) -> np.ndarray:
+        """Factors (u,) that bring the norm of the multiplied rows into range."""
+        return _factors(np.sqrt(np.trace(self.gram, axis1=1, axis2=2)) * self.factors)
+
+    @cached_property
+    def system(self) -> Definite:
+        """One more than the products of the multiplied rows, for all priors that have them."""
+        each = (self.factors * self.shrunk)[:, None, None]
+        return Definite(_one_more(np.where(each > 0, self.gram * each**2, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -348,53 +416,43 @@ class Design:
         rows = self.own.rows * self.own.factors[:, None, None]
         return np.concatenate([self.scores, rows], axis=2)
 
-    def gram(self) -> np.ndarray:
-        """Products of the rows of each person with each other, (u, m, m)."""
-        gram = np.matmul(self.scores, np.swapaxes(self.scores, 1, 2))
-        if self.own is not None:
-            gram += self.own.gram * (self.own.factors**2)[:, None, None]
-        return gram
 
-    def sums(self, weights: np.ndarray) -> np.ndarray:
-        """Sums of the rows of each person with weights (u, m), (u, f + d)."""
-        parts = [np.matmul(weights[:, None, :], self.scores)[:, 0]]
-        if self.own is not None:
-            rows = np.matmul(weights[:, None, :], self.own.rows)[:, 0]
-            parts.append(rows * self.own.factors[:, None])
-        return np.concatenate(parts, axis=1)
-
-
-def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> tuple[OwnRows, np.ndarray]:
-    """White rows, of which those of each person vary by `size` squared about their mean; means.
+def _own_rows(chunk: PersonChunk, variance: float, about_mean: bool) -> OwnRows:
+    """White rows, of which those of each person vary by a `variance` about their mean.
 
     Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
     rows that are all alike, have the mean square of 1 that white rows should have.
     """
     rows, means, squares = chunk.about_own_mean
     varies = squares > _FLAT * (products(means, means) / means.shape[1])
-    factors = size / np.sqrt(np.where(varies, squares, 1.0))
+    factors = math.sqrt(variance) / np.sqrt(np.where(varies, squares, 1.0))
     if about_mean:
-        return OwnRows(rows, chunk.gram_about_mean, np.where(varies, factors, 0.0)), means
-    return OwnRows(chunk.white, chunk.gram, factors), np.zeros_like(means)
+        return OwnRows(rows, chunk.gram_about_mean, np.where(varies, factors, 0.0), means)
+    return OwnRows(chunk.white, chunk.gram, factors, np.zeros_like(means))
 
 
 def penalised(r: np.ndarray, design: Design) -> Ridge:
     """Ridge regression of r (u, m) on a design with penalty 1, which rounding may not hide.
 
-    So scores of a person are shrunk to a norm. Whatever the rows are, matrices have an inverse: a
-    fit that fails or not would tell of rows.
+    So scores of a person are shrunk to a norm, and own rows to the same. Whatever the rows are,
+    matrices have an inverse: a fit that fails or not would tell of rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if r.shape[1] > design.width:
-            B = design.dense()
-            flat = B.reshape(len(B), -1)
-            factors = _factors(np.sqrt(products(flat, flat)))
-            found = _by_weights(r, B * factors[:, None, None])
+        by_weights = r.shape[1] > design.width
+        B = design.dense() if by_weights else design.scores
+        flat = B.reshape(len(B), -1)
+        factors = _factors(np.sqrt(products(flat, flat)))
+        each = factors[:, None, None]
+        B = np.where(each > 0, B * each, 0.0)
+        if by_weights:
+            found = _by_weights(r, B)
+        elif design.own is None:
+            found = _by_rows(r, B)
         else:
-            gram = design.gram()
-            factors = _factors(np.sqrt(np.trace(gram, axis1=1, axis2=2)))
-            each = factors[:, None, None]
-            found = _by_rows(r, np.where(each > 0, gram * each**2, 0.0), design, factors)
+            found = _beside_own(r, B, design.own)
+            own = np.tile(design.own.shrunk, (design.own.rows.shape[2], 1)).T
+            factors = np.concatenate([np.tile(factors, (B.shape[2], 1)).T, own], axis=1)
+            return found._replace(coef=found.coef * factors)
     return found._replace(coef=found.coef * factors[:, None])
 
 
@@ -402,28 +460,51 @@ def _factors(norms: np.ndarray) -> np.ndarray:
     return _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)
 
 
+def _one_more(matrices: np.ndarray) -> np.ndarray:
+    """Matrices (u, q, q) and the identity, in their place."""
+    matrices += np.eye(matrices.shape[1])
+    return matrices
+
+
 def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     across = np.swapaxes(B, 1, 2)
-    A = across @ B + np.eye(B.shape[2])
-    inverse = np.linalg.inv(A)
-    found = np.matmul(inverse, np.matmul(across, r[:, :, None]))
+    system = Definite(_one_more(across @ B))
+    found = np.matmul(system.inverse, np.matmul(across, r[:, :, None]))
     rest = r - np.matmul(B, found)[:, :, 0]
-    leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
+    leverage = np.sum(np.matmul(B, system.inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
     coef = found[:, :, 0]
     fit = products(rest, rest) + products(coef, coef)  # what it is, and never below 0
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], 1 - leverage)
+    return Ridge(coef, left_out, fit, (system,), 1 - leverage)
 
 
-def _by_rows(r: np.ndarray, gram: np.ndarray, design: Design, factors: np.ndarray) -> Ridge:
-    A = gram + np.eye(r.shape[1])
-    inverse = np.linalg.inv(A)
-    dual = np.matmul(inverse, r[:, :, None])[:, :, 0]
-    coef = design.sums(dual * factors[:, None])
-    own = np.diagonal(inverse, axis1=1, axis2=2)
+def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
+    system = Definite(_one_more(np.matmul(B, np.swapaxes(B, 1, 2))))
+    dual = np.matmul(system.inverse, r[:, :, None])[:, :, 0]
+    own = np.diagonal(system.inverse, axis1=1, axis2=2)
+    return _of_dual(dual, np.matmul(dual[:, None, :], B)[:, 0], (system,), own)
+
+
+def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows) -> Ridge:
+    """By rows, with few scores B beside the own rows, whose inverse all priors share (Woodbury)."""
+    inverse, across = own.system.inverse, np.swapaxes(B, 1, 2)
+    mapped = np.matmul(inverse, B)
+    inside = Definite(_one_more(np.matmul(across, mapped)))
+    back = np.matmul(mapped, inside.inverse)
+    dual = np.matmul(inverse, r[:, :, None])
+    dual = (dual - np.matmul(back, np.matmul(across, dual)))[:, :, 0]
+    diagonal = np.diagonal(inverse, axis1=1, axis2=2) - np.sum(back * mapped, axis=2)
+    rows = np.matmul(dual[:, None, :], own.rows)[:, 0] * (own.factors * own.shrunk)[:, None]
+    coef = np.concatenate([np.matmul(dual[:, None, :], B)[:, 0], rows], axis=1)
+    return _of_dual(dual, coef, (own.system, inside), diagonal)
+
+
+def _of_dual(
+    dual: np.ndarray, coef: np.ndarray, systems: tuple[Definite, ...], own: np.ndarray
+) -> Ridge:
     left_out = dual / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
     fit = products(dual, dual) + products(coef, coef)
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], own)
+    return Ridge(coef, left_out, fit, systems, own)
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -532,7 +613,7 @@ class HeadPrior:
         head bring nothing, and no head is taken to leave less than a small share of that error.
         """
         outcome = self.outcome
-        every = [ridge(chunk, candidate, outcome).left_out for candidate in self.candidates]
+        every = [one.left_out for one in ridges(chunk, self.candidates, outcome)]
         squares = np.stack([products(one, one) for one in every], axis=1)
         squares += self._noise_beside(chunk)[:, None]
         none = squares[:, :1]
@@ -591,7 +672,7 @@ class HeadPrior:
 
         A prior counts by the density of the person's targets under it.
         """
-        every = [ridge(chunk, candidate, self.outcome) for candidate in self.candidates]
+        every = ridges(chunk, self.candidates, self.outcome)
         beside = np.maximum(self._noise_beside(chunk), 1e-300)
         rows = chunk.sizes + (_NOISE_ROWS if self.known else _FEW_NOISE_ROWS)
         scores = np.stack([self.outcome.log_density(one, rows, beside) for one in every], axis=1)
