@@ -72,16 +72,17 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     across = np.swapaxes(rows, 1, 2)
     gram = np.matmul(rows, across) if wide else np.matmul(across, rows)
     right = targets[:, :, None] if wide else np.matmul(across, targets[:, :, None])
-    coef, best, error = np.zeros_like(means), np.zeros_like(targets), np.full(len(gram), np.inf)
+    best, error = np.zeros_like(targets), np.full(len(gram), np.inf)
+    chosen = np.zeros_like(right)
     for penalty in PENALTIES:
         ridge = (penalty * sizes)[:, :, None]
         inverse = np.linalg.inv(gram + ridge * np.eye(gram.shape[1]))
         dual = np.matmul(inverse, right)
         if wide:
-            weights, rest = np.matmul(across, dual), ridge * dual
+            rest = ridge * dual
             own = ridge[:, :, 0] * np.diagonal(inverse, axis1=1, axis2=2)
         else:
-            weights, rest = dual, targets[:, :, None] - np.matmul(rows, dual)
+            rest = targets[:, :, None] - np.matmul(rows, dual)
             own = 1 - np.sum(np.matmul(rows, inverse) * rows, axis=2)
         if intercept:
             own = own - 1 / sizes
@@ -89,7 +90,8 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
         errors = products(found, found)
         wins = errors < error
         best, error = np.where(wins[:, None], found, best), np.where(wins, errors, error)
-        coef = np.where(wins[:, None], weights[:, :, 0], coef)
+        chosen = np.where(wins[:, None, None], dual, chosen)
+    coef = (np.matmul(across, chosen) if wide else chosen)[:, :, 0]
     coef = coef * factors
     constant = (level[:, 0] - products(coef, means)) * unit[:, 0]
     with np.errstate(over="ignore"):
