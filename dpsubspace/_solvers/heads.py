@@ -162,6 +162,9 @@ _FLAT = 1e-20
 # products is sound in float64.
 _LARGEST_SCORES = 1e6
 
+# Product of the squared norms of scores and of own rows up to which one inverse serves all priors.
+_NEAR = 1e8
+
 # Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
@@ -199,7 +202,7 @@ class Ridge(NamedTuple):
     # variance.
     fit: np.ndarray
     # Matrices of which the determinants have the product ``|I + K|``: few ask for that.
-    systems: tuple[Definite, ...]
+    systems: tuple[Definite | Known, ...]
     own: np.ndarray  # (u, m): share of each row that the person's other rows do not tell
     stretch: np.ndarray | float = 1.0  # (u,): what the shared scores are multiplied by
 
@@ -210,20 +213,26 @@ class Ridge(NamedTuple):
         return volume + self.systems[1].volume if self.systems[1:] else volume
 
 
+@dataclass(frozen=True, eq=False)
 class Definite:
     """A positive definite matrix of each person (u, q, q), and what is asked of it, found once."""
 
-    def __init__(self, matrices: np.ndarray):
-        self._matrices = matrices
+    matrices: np.ndarray
 
     @cached_property
     def inverse(self) -> np.ndarray:
-        return np.linalg.inv(self._matrices)
+        return np.linalg.inv(self.matrices)
 
     @cached_property
     def volume(self) -> np.ndarray:
         """Logarithms of the determinants, (u,)."""
-        return np.linalg.slogdet(self._matrices)[1]
+        return np.linalg.slogdet(self.matrices)[1]
+
+
+class Known(NamedTuple):
+    """Logarithms of determinants, (u,), where they were found another way."""
+
+    volume: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -451,7 +460,7 @@ def penalised(r: np.ndarray, design: Design) -> Ridge:
         elif design.own is None:
             found = _by_rows(r, B)
         else:
-            found = _beside_own(r, B, design.own)
+            found = _beside_own(r, B, design.own, products(flat, flat) * factors**2)
             own = np.tile(design.own.shrunk, (design.own.rows.shape[2], 1)).T
             factors = np.concatenate([np.tile(factors, (B.shape[2], 1)).T, own], axis=1)
             return found._replace(coef=found.coef * factors)
@@ -480,15 +489,35 @@ def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     return Ridge(coef, left_out, fit, (system,), 1 - leverage)
 
 
-def _by_rows(r: np.ndarray, B: np.ndarray) -> Ridge:
-    system = Definite(_one_more(np.matmul(B, np.swapaxes(B, 1, 2))))
+def _by_rows(r: np.ndarray, B: np.ndarray, own: OwnRows | None = None) -> Ridge:
+    gram = np.matmul(B, np.swapaxes(B, 1, 2))
+    system = Definite(_one_more(gram) if own is None else gram + own.system.matrices)
     dual = np.matmul(system.inverse, r[:, :, None])[:, :, 0]
-    own = np.diagonal(system.inverse, axis1=1, axis2=2)
-    return _of_dual(dual, np.matmul(dual[:, None, :], B)[:, 0], (system,), own)
+    return _of_dual(dual, B, own, (system,), np.diagonal(system.inverse, axis1=1, axis2=2))
 
 
-def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows) -> Ridge:
-    """By rows, with few scores B beside the own rows, whose inverse all priors share (Woodbury)."""
+def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows, squares: np.ndarray) -> Ridge:
+    """By rows, with few scores B, of squared norms `squares`, beside the own rows.
+
+    Priors share the inverse of what is of own rows alone (Woodbury). It is off by some units of
+    rounding times the norm of these, and products with scores by the squared norm of those times
+    that. Where this is not far below 1, one matrix has all: what a person has decides that alone.
+    """
+    near = squares * np.trace(own.system.matrices, axis1=1, axis2=2) <= _NEAR
+    found = _by_shared(r, np.where(near[:, None, None], B, 0.0), own)
+    if near.all():
+        return found
+    other = _by_rows(r, B, own)
+
+    def either(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+        return np.where(near.reshape(-1, *[1] * (one.ndim - 1)), one, two)
+
+    coef, left_out, fit = map(either, found[:3], other[:3])
+    volume = Known(either(found.volume, other.volume))
+    return Ridge(coef, left_out, fit, (volume,), either(found.own, other.own))
+
+
+def _by_shared(r: np.ndarray, B: np.ndarray, own: OwnRows) -> Ridge:
     inverse, across = own.system.inverse, np.swapaxes(B, 1, 2)
     mapped = np.matmul(inverse, B)
     inside = Definite(_one_more(np.matmul(across, mapped)))
@@ -496,17 +525,24 @@ def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows) -> Ridge:
     dual = np.matmul(inverse, r[:, :, None])
     dual = (dual - np.matmul(back, np.matmul(across, dual)))[:, :, 0]
     diagonal = np.diagonal(inverse, axis1=1, axis2=2) - np.sum(back * mapped, axis=2)
-    rows = np.matmul(dual[:, None, :], own.rows)[:, 0] * (own.factors * own.shrunk)[:, None]
-    coef = np.concatenate([np.matmul(dual[:, None, :], B)[:, 0], rows], axis=1)
-    return _of_dual(dual, coef, (own.system, inside), diagonal)
+    return _of_dual(dual, B, own, (own.system, inside), diagonal)
 
 
 def _of_dual(
-    dual: np.ndarray, coef: np.ndarray, systems: tuple[Definite, ...], own: np.ndarray
+    dual: np.ndarray,
+    B: np.ndarray,
+    own: OwnRows | None,
+    systems: tuple[Definite, ...],
+    diagonal: np.ndarray,
 ) -> Ridge:
-    left_out = dual / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
+    """From weights of the rows (u, m), and what is on the diagonal of the inverse."""
+    coef = np.matmul(dual[:, None, :], B)[:, 0]
+    if own is not None:
+        rows = np.matmul(dual[:, None, :], own.rows)[:, 0]
+        coef = np.concatenate([coef, rows * (own.factors * own.shrunk)[:, None]], axis=1)
+    left_out = dual / np.maximum(diagonal, 0.1 / _LARGEST_SCORES**2)
     fit = products(dual, dual) + products(coef, coef)
-    return Ridge(coef, left_out, fit, systems, own)
+    return Ridge(coef, left_out, fit, systems, diagonal)
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
