@@ -88,7 +88,8 @@ def smoothed(rule):
         vectors = rule(formed)
         energies = np.mean((formed @ vectors.T) ** 2, axis=0)
         vectors = vectors.astype(plain.vectors.dtype)
-        return Directions(vectors, np.maximum(energies, plain.outside), plain.outside)
+        energies = np.maximum(energies, plain.outside)
+        return Directions(lambda count: vectors[:count], energies, plain.outside, plain.width)
 
     return directions
 

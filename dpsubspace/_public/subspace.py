@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -195,22 +196,27 @@ class Directions:
     `outside` is what public rows let expect of any direction off their span.
     """
 
-    vectors: Array
+    found: Callable[[int], Array]  # The first so many directions, found when they are asked for
     energies: np.ndarray
     outside: float
+    width: int
 
     def first(self, count: int) -> Directions:
-        return Directions(self.vectors[:count, :], self.energies[:count], self.outside)
+        return replace(self, energies=self.energies[:count])
+
+    @cached_property
+    def vectors(self) -> Array:
+        return self.found(len(self.energies))
 
     @property
     def total(self) -> float:
         """Public energy along all directions that there are."""
-        q, width = self.vectors.shape
-        return float(self.energies.sum()) + self.outside * (width - q)
+        others = self.width - len(self.energies)
+        return float(self.energies.sum()) + self.outside * others
 
     @property
     def are_all(self) -> bool:
-        return self.vectors.shape[0] == self.vectors.shape[1]
+        return len(self.energies) == self.width
 
 
 def principal_directions(rows: Features, features: Features) -> Directions:
@@ -235,16 +241,16 @@ def principal_directions(rows: Features, features: Features) -> Directions:
             constant = xp.full_like(formed[:, :1], features.shift.constant)
             formed = xp.concat([formed, constant], axis=1)
     m, width = formed.shape
-    squares, left, vectors = by_products(formed)
-    energies = squares / m
+    singular = by_products(formed)
+    energies = singular.squares / m
     clear = energies > max(1e-10 * float(energies[0]), rounding, 1e-300)
-    energies, vectors = energies[clear], signed(vectors[: int(clear.sum()), :])
+    energies = energies[clear]
     outside = 0.0
     if m < width and len(energies) == m:  # the diagonal of the inverse of the inner products
-        inverse = (1 / squares) @ to_numpy(left) ** 2
+        inverse = (1 / singular.squares) @ to_numpy(singular.vectors) ** 2
         outside = float(np.mean(1 / inverse)) / (width - m + 1)
     energies = np.maximum(energies, outside)
-    return Directions(vectors, energies, outside)
+    return Directions(lambda count: signed(singular.right(count)), energies, outside, width)
 
 
 # Subspaces of gradients -------------------------------------------------------------------------

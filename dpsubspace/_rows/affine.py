@@ -48,7 +48,7 @@ _FARTHEST = 2.0**12
 # Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
 _CHUNK = 1 << 18
 
-# Entries of rows that are cut together, of each pass.
+# Entries of rows that are mapped or cut together, of each pass.
 _RUN = 1 << 11
 
 # Most slack of sums over rows that are not standardised one by one.
@@ -158,15 +158,38 @@ class _Folded:
         if not isinstance(X, np.ndarray):
             out[...] = at_most(at_least(X, low), high)
             return
-        # In runs of many rows: NumPy takes twice as long for the entries of one after the other.
-        kept, together = Scratch(X.shape, X.dtype), max(1, _RUN // X.shape[1])
-        whole = len(X) - len(X) % together
-        for rows, times in ((slice(whole), together), (slice(whole, None), 1)):
-            shape = (-1, times * X.shape[1])
-            own = kept.array[rows].reshape(shape)
-            np.maximum(X[rows].reshape(shape), np.tile(low, times), out=own)
+        kept = Scratch(X.shape, X.dtype)
+        for rows, times in _runs(X.shape):
+            own = _flat(kept.array[rows], times)
+            np.maximum(_flat(X[rows], times), np.tile(low, times), out=own)
             np.minimum(own, np.tile(high, times), out=own)
         out[...] = kept.array
+
+
+def _runs(shape: tuple[int, ...]) -> tuple[tuple[slice, int], tuple[slice, int]]:
+    """Rows of NumPy in runs of so many, and the few that are left, one by one.
+
+    NumPy takes up to twice as long for the entries of one row after the other.
+    """
+    together = max(1, _RUN // shape[1])
+    whole = shape[0] - shape[0] % together
+    return (slice(whole), together), (slice(whole, None), 1)
+
+
+def _flat(rows: np.ndarray, times: int) -> np.ndarray:
+    return rows.reshape(-1, times * rows.shape[1])
+
+
+def _standardise(own: Array, mean: Array, weights: Array) -> None:
+    """Subtract `mean` from rows, and multiply them by `weights`, in their place."""
+    if not isinstance(own, np.ndarray) or not own.flags.c_contiguous:
+        own -= mean
+        own *= weights
+        return
+    for rows, times in _runs(own.shape):
+        run = _flat(own[rows], times)
+        run -= np.tile(mean, times)
+        run *= np.tile(weights, times)
 
 
 @dataclass(frozen=True)
@@ -370,8 +393,7 @@ class AffineRows(RecordRows):
                 kept = Scratch(X.shape, np.float64)
                 own = kept.array
                 own[...] = X
-            own -= mean
-            own *= weights
+            _standardise(own, mean, weights)
         elif self._near:
             # A matrix is applied to rows as they came: their dtype has digits enough for it.
             own = xp.astype(X @ as_like(affine.weights, X), xp.float64, copy=False)
@@ -380,9 +402,9 @@ class AffineRows(RecordRows):
             own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
         if np.any(affine.offset):
             own -= offset
-        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass, into its place
-            return np.clip(own, -self.limit, self.limit, out=own if out is None else out)
-        if self.limit < math.inf:
+        if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass
+            np.clip(own, -self.limit, self.limit, out=own)
+        elif self.limit < math.inf:
             own = at_most(at_least(own, -self.limit), self.limit)
         if out is None:
             return own

@@ -14,8 +14,9 @@ few: it costs more than a wrong prior does. A mean of heads is a head, and costs
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -71,16 +72,17 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
     across = np.swapaxes(rows, 1, 2)
     gram = np.matmul(rows, across) if wide else np.matmul(across, rows)
     right = targets[:, :, None] if wide else np.matmul(across, targets[:, :, None])
-    coef, best, error = np.zeros_like(means), np.zeros_like(targets), np.full(len(gram), np.inf)
+    best, error = np.zeros_like(targets), np.full(len(gram), np.inf)
+    chosen = np.zeros_like(right)
     for penalty in PENALTIES:
         ridge = (penalty * sizes)[:, :, None]
         inverse = np.linalg.inv(gram + ridge * np.eye(gram.shape[1]))
         dual = np.matmul(inverse, right)
         if wide:
-            weights, rest = np.matmul(across, dual), ridge * dual
+            rest = ridge * dual
             own = ridge[:, :, 0] * np.diagonal(inverse, axis1=1, axis2=2)
         else:
-            weights, rest = dual, targets[:, :, None] - np.matmul(rows, dual)
+            rest = targets[:, :, None] - np.matmul(rows, dual)
             own = 1 - np.sum(np.matmul(rows, inverse) * rows, axis=2)
         if intercept:
             own = own - 1 / sizes
@@ -88,7 +90,8 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
         errors = products(found, found)
         wins = errors < error
         best, error = np.where(wins[:, None], found, best), np.where(wins, errors, error)
-        coef = np.where(wins[:, None], weights[:, :, 0], coef)
+        chosen = np.where(wins[:, None, None], dual, chosen)
+    coef = (np.matmul(across, chosen) if wide else chosen)[:, :, 0]
     coef = coef * factors
     constant = (level[:, 0] - products(coef, means)) * unit[:, 0]
     with np.errstate(over="ignore"):
@@ -159,6 +162,9 @@ _FLAT = 1e-20
 # products is sound in float64.
 _LARGEST_SCORES = 1e6
 
+# Product of the squared norms of scores and of own rows up to which one inverse serves all priors.
+_NEAR = 1e8
+
 # Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
@@ -195,9 +201,38 @@ class Ridge(NamedTuple):
     # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the person's scores over the noise
     # variance.
     fit: np.ndarray
-    volume: np.ndarray  # (u,): logarithm of the determinant of ``I + K``
+    # Matrices of which the determinants have the product ``|I + K|``: few ask for that.
+    systems: tuple[Definite | Known, ...]
     own: np.ndarray  # (u, m): share of each row that the person's other rows do not tell
     stretch: np.ndarray | float = 1.0  # (u,): what the shared scores are multiplied by
+
+    @property
+    def volume(self) -> np.ndarray:
+        """Logarithm of the determinant of ``I + K``, (u,)."""
+        volume = self.systems[0].volume
+        return volume + self.systems[1].volume if self.systems[1:] else volume
+
+
+@dataclass(frozen=True, eq=False)
+class Definite:
+    """A positive definite matrix of each person (u, q, q), and what is asked of it, found once."""
+
+    matrices: np.ndarray
+
+    @cached_property
+    def inverse(self) -> np.ndarray:
+        return np.linalg.inv(self.matrices)
+
+    @cached_property
+    def volume(self) -> np.ndarray:
+        """Logarithms of the determinants, (u,)."""
+        return np.linalg.slogdet(self.matrices)[1]
+
+
+class Known(NamedTuple):
+    """Logarithms of determinants, (u,), where they were found another way."""
+
+    volume: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -304,28 +339,72 @@ NUMBERS = Numbers()
 # Fits -------------------------------------------------------------------------------------------
 
 
-def ridge(chunk: PersonChunk, prior: Candidate, outcome: Outcome = NUMBERS) -> Ridge:
-    if prior.centre is not None:
+class _Common:
+    """What fits of the same persons by several priors have in common, found once."""
+
+    def __init__(self, chunk: PersonChunk):
+        self._chunk = chunk
+        self._scores: dict[int, np.ndarray] = {}
+        self._own: dict[tuple[float, bool], OwnRows] = {}
+
+    def scores(self, root: np.ndarray) -> np.ndarray:
+        if id(root) not in self._scores:  # priors share the very matrices
+            self._scores[id(root)] = self._chunk.scores(root)
+        return self._scores[id(root)]
+
+    def own(self, variance: float, about_mean: bool) -> OwnRows:
+        if (variance, about_mean) not in self._own:
+            self._own[variance, about_mean] = _own_rows(self._chunk, variance, about_mean)
+        return self._own[variance, about_mean]
+
+
+def ridges(chunk: PersonChunk, priors: Sequence[Candidate], outcome: Outcome) -> list[Ridge]:
+    """Fits by several priors, most of which have roots or own rows that others have as well."""
+    common = _Common(chunk)
+    return [ridge(chunk, prior, outcome, common) for prior in priors]
+
+
+def ridge(
+    chunk: PersonChunk,
+    prior: Candidate,
+    outcome: Outcome = NUMBERS,
+    common: _Common | None = None,
+) -> Ridge:
+    common = common or _Common(chunk)
+    if prior.centre is not None:  # own rows stay the same
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
-        found = ridge(moved, replace(prior, centre=None), outcome)
+        found = ridge(moved, replace(prior, centre=None), outcome, common)
         return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
-    scores, f = chunk.scores(prior.root), prior.root.shape[1]
+    scores, f = common.scores(prior.root), prior.root.shape[1]
     if prior.own == 0:
         found = outcome.penalised(chunk, Design(scores))
         return found._replace(coef=_mapped(prior.root, found.coef[:, :, None]))
-    own, means = _own_rows(chunk, math.sqrt(prior.own), about_mean=prior.about_mean)
+    own = common.own(prior.own, prior.about_mean)
     found = outcome.penalised(chunk, Design(scores, own))
     weights = own.factors[:, None] * found.coef[:, f:]
     coef = _mapped(prior.root, found.coef[:, :f, None])
     coef[:, 1:] += weights
-    coef[:, 0] -= products(means, weights)
+    coef[:, 0] -= products(own.means, weights)
     return found._replace(coef=coef)
 
 
-class OwnRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class OwnRows:
     rows: np.ndarray  # (u, m, d): white rows, about each person's mean or not
     gram: np.ndarray  # (u, m, m): their products with each other
     factors: np.ndarray  # (u,): what they are multiplied by
+    means: np.ndarray  # (u, d): what was subtracted from them
+
+    @cached_property
+    def shrunk(self) -> np.ndarray:
+        """Factors (u,) that bring the norm of the multiplied rows into range."""
+        return _factors(np.sqrt(np.trace(self.gram, axis1=1, axis2=2)) * self.factors)
+
+    @cached_property
+    def system(self) -> Definite:
+        """One more than the products of the multiplied rows, for all priors that have them."""
+        each = (self.factors * self.shrunk)[:, None, None]
+        return Definite(_one_more(np.where(each > 0, self.gram * each**2, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -348,53 +427,43 @@ class Design:
         rows = self.own.rows * self.own.factors[:, None, None]
         return np.concatenate([self.scores, rows], axis=2)
 
-    def gram(self) -> np.ndarray:
-        """Products of the rows of each person with each other, (u, m, m)."""
-        gram = np.matmul(self.scores, np.swapaxes(self.scores, 1, 2))
-        if self.own is not None:
-            gram += self.own.gram * (self.own.factors**2)[:, None, None]
-        return gram
 
-    def sums(self, weights: np.ndarray) -> np.ndarray:
-        """Sums of the rows of each person with weights (u, m), (u, f + d)."""
-        parts = [np.matmul(weights[:, None, :], self.scores)[:, 0]]
-        if self.own is not None:
-            rows = np.matmul(weights[:, None, :], self.own.rows)[:, 0]
-            parts.append(rows * self.own.factors[:, None])
-        return np.concatenate(parts, axis=1)
-
-
-def _own_rows(chunk: PersonChunk, size: float, *, about_mean: bool) -> tuple[OwnRows, np.ndarray]:
-    """White rows, of which those of each person vary by `size` squared about their mean; means.
+def _own_rows(chunk: PersonChunk, variance: float, about_mean: bool) -> OwnRows:
+    """White rows, of which those of each person vary by a `variance` about their mean.
 
     Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
     rows that are all alike, have the mean square of 1 that white rows should have.
     """
     rows, means, squares = chunk.about_own_mean
     varies = squares > _FLAT * (products(means, means) / means.shape[1])
-    factors = size / np.sqrt(np.where(varies, squares, 1.0))
+    factors = math.sqrt(variance) / np.sqrt(np.where(varies, squares, 1.0))
     if about_mean:
-        return OwnRows(rows, chunk.gram_about_mean, np.where(varies, factors, 0.0)), means
-    return OwnRows(chunk.white, chunk.gram, factors), np.zeros_like(means)
+        return OwnRows(rows, chunk.gram_about_mean, np.where(varies, factors, 0.0), means)
+    return OwnRows(chunk.white, chunk.gram, factors, np.zeros_like(means))
 
 
 def penalised(r: np.ndarray, design: Design) -> Ridge:
     """Ridge regression of r (u, m) on a design with penalty 1, which rounding may not hide.
 
-    So scores of a person are shrunk to a norm. Whatever the rows are, matrices have an inverse: a
-    fit that fails or not would tell of rows.
+    So scores of a person are shrunk to a norm, and own rows to the same. Whatever the rows are,
+    matrices have an inverse: a fit that fails or not would tell of rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if r.shape[1] > design.width:
-            B = design.dense()
-            flat = B.reshape(len(B), -1)
-            factors = _factors(np.sqrt(products(flat, flat)))
-            found = _by_weights(r, B * factors[:, None, None])
+        by_weights = r.shape[1] > design.width
+        B = design.dense() if by_weights else design.scores
+        flat = B.reshape(len(B), -1)
+        factors = _factors(np.sqrt(products(flat, flat)))
+        each = factors[:, None, None]
+        B = np.where(each > 0, B * each, 0.0)
+        if by_weights:
+            found = _by_weights(r, B)
+        elif design.own is None:
+            found = _by_rows(r, B)
         else:
-            gram = design.gram()
-            factors = _factors(np.sqrt(np.trace(gram, axis1=1, axis2=2)))
-            each = factors[:, None, None]
-            found = _by_rows(r, np.where(each > 0, gram * each**2, 0.0), design, factors)
+            found = _beside_own(r, B, design.own, products(flat, flat) * factors**2)
+            own = np.tile(design.own.shrunk, (design.own.rows.shape[2], 1)).T
+            factors = np.concatenate([np.tile(factors, (B.shape[2], 1)).T, own], axis=1)
+            return found._replace(coef=found.coef * factors)
     return found._replace(coef=found.coef * factors[:, None])
 
 
@@ -402,28 +471,78 @@ def _factors(norms: np.ndarray) -> np.ndarray:
     return _LARGEST_SCORES / np.maximum(norms, _LARGEST_SCORES)
 
 
+def _one_more(matrices: np.ndarray) -> np.ndarray:
+    """Matrices (u, q, q) and the identity, in their place."""
+    matrices += np.eye(matrices.shape[1])
+    return matrices
+
+
 def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     across = np.swapaxes(B, 1, 2)
-    A = across @ B + np.eye(B.shape[2])
-    inverse = np.linalg.inv(A)
-    found = np.matmul(inverse, np.matmul(across, r[:, :, None]))
+    system = Definite(_one_more(across @ B))
+    found = np.matmul(system.inverse, np.matmul(across, r[:, :, None]))
     rest = r - np.matmul(B, found)[:, :, 0]
-    leverage = np.sum(np.matmul(B, inverse) * B, axis=2)
+    leverage = np.sum(np.matmul(B, system.inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
     coef = found[:, :, 0]
     fit = products(rest, rest) + products(coef, coef)  # what it is, and never below 0
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], 1 - leverage)
+    return Ridge(coef, left_out, fit, (system,), 1 - leverage)
 
 
-def _by_rows(r: np.ndarray, gram: np.ndarray, design: Design, factors: np.ndarray) -> Ridge:
-    A = gram + np.eye(r.shape[1])
-    inverse = np.linalg.inv(A)
-    dual = np.matmul(inverse, r[:, :, None])[:, :, 0]
-    coef = design.sums(dual * factors[:, None])
-    own = np.diagonal(inverse, axis1=1, axis2=2)
-    left_out = dual / np.maximum(own, 0.1 / _LARGEST_SCORES**2)
+def _by_rows(r: np.ndarray, B: np.ndarray, own: OwnRows | None = None) -> Ridge:
+    gram = np.matmul(B, np.swapaxes(B, 1, 2))
+    system = Definite(_one_more(gram) if own is None else gram + own.system.matrices)
+    dual = np.matmul(system.inverse, r[:, :, None])[:, :, 0]
+    return _of_dual(dual, B, own, (system,), np.diagonal(system.inverse, axis1=1, axis2=2))
+
+
+def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows, squares: np.ndarray) -> Ridge:
+    """By rows, with few scores B, of squared norms `squares`, beside the own rows.
+
+    Priors share the inverse of what is of own rows alone (Woodbury). It is off by some units of
+    rounding times the norm of these, and products with scores by the squared norm of those times
+    that. Where this is not far below 1, one matrix has all: what a person has decides that alone.
+    """
+    near = squares * np.trace(own.system.matrices, axis1=1, axis2=2) <= _NEAR
+    found = _by_shared(r, np.where(near[:, None, None], B, 0.0), own)
+    if near.all():
+        return found
+    other = _by_rows(r, B, own)
+
+    def either(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+        return np.where(near.reshape(-1, *[1] * (one.ndim - 1)), one, two)
+
+    coef, left_out, fit = map(either, found[:3], other[:3])
+    volume = Known(either(found.volume, other.volume))
+    return Ridge(coef, left_out, fit, (volume,), either(found.own, other.own))
+
+
+def _by_shared(r: np.ndarray, B: np.ndarray, own: OwnRows) -> Ridge:
+    inverse, across = own.system.inverse, np.swapaxes(B, 1, 2)
+    mapped = np.matmul(inverse, B)
+    inside = Definite(_one_more(np.matmul(across, mapped)))
+    back = np.matmul(mapped, inside.inverse)
+    dual = np.matmul(inverse, r[:, :, None])
+    dual = (dual - np.matmul(back, np.matmul(across, dual)))[:, :, 0]
+    diagonal = np.diagonal(inverse, axis1=1, axis2=2) - np.sum(back * mapped, axis=2)
+    return _of_dual(dual, B, own, (own.system, inside), diagonal)
+
+
+def _of_dual(
+    dual: np.ndarray,
+    B: np.ndarray,
+    own: OwnRows | None,
+    systems: tuple[Definite, ...],
+    diagonal: np.ndarray,
+) -> Ridge:
+    """From weights of the rows (u, m), and what is on the diagonal of the inverse."""
+    coef = np.matmul(dual[:, None, :], B)[:, 0]
+    if own is not None:
+        rows = np.matmul(dual[:, None, :], own.rows)[:, 0]
+        coef = np.concatenate([coef, rows * (own.factors * own.shrunk)[:, None]], axis=1)
+    left_out = dual / np.maximum(diagonal, 0.1 / _LARGEST_SCORES**2)
     fit = products(dual, dual) + products(coef, coef)
-    return Ridge(coef, left_out, fit, np.linalg.slogdet(A)[1], own)
+    return Ridge(coef, left_out, fit, systems, diagonal)
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -532,7 +651,7 @@ class HeadPrior:
         head bring nothing, and no head is taken to leave less than a small share of that error.
         """
         outcome = self.outcome
-        every = [ridge(chunk, candidate, outcome).left_out for candidate in self.candidates]
+        every = [one.left_out for one in ridges(chunk, self.candidates, outcome)]
         squares = np.stack([products(one, one) for one in every], axis=1)
         squares += self._noise_beside(chunk)[:, None]
         none = squares[:, :1]
@@ -591,7 +710,7 @@ class HeadPrior:
 
         A prior counts by the density of the person's targets under it.
         """
-        every = [ridge(chunk, candidate, self.outcome) for candidate in self.candidates]
+        every = ridges(chunk, self.candidates, self.outcome)
         beside = np.maximum(self._noise_beside(chunk), 1e-300)
         rows = chunk.sizes + (_NOISE_ROWS if self.known else _FEW_NOISE_ROWS)
         scores = np.stack([self.outcome.log_density(one, rows, beside) for one in every], axis=1)

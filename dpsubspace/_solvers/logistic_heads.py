@@ -92,7 +92,7 @@ class TwoClasses:
             coef * factor[:, None],
             self._deviances(chunk, left_out, there),
             2 * loss + products(coef, coef),
-            last.volume,
+            last.systems,
             last.own,
             factor,
         )

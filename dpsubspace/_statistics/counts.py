@@ -37,10 +37,13 @@ from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 # the order of chunks, or on the number of threads.
 
 # Entries of a chunk of columns, and of a part of it that stays in the cache.
-_CHUNK, _PIECE = 1 << 18, 1 << 15
+_CHUNK, _PIECE = 1 << 19, 1 << 16
 
 # Columns whose counts are kept in the cache together.
 TOGETHER = 128
+
+# Places in question of a column up to which to compare with each is faster than to look them up.
+_COMPARED = 6
 
 # Binary digits of a place that are counted in a second pass, of the few places in question.
 _LATER = 10
@@ -159,23 +162,37 @@ class CountedRanks:
     def _count_last(self, known: np.ndarray) -> None:
         slot = np.full(self._before.size, -1, dtype=np.int32)
         slot[known] = np.arange(len(known))
+        of_columns = self._by_column(known)
 
         def cells(part: np.ndarray) -> np.ndarray:
             place = places(part, self._digits, self._octaves)
             leading = place >> _LATER
-            leading += self._shift
-            found = slot.take(leading)
             if self._weights is not None:  # one number for each value, to be weighted by its row
+                found = slot.take(leading + self._shift)
                 numbers = (found.astype(np.intp) << _LATER) + (place & ((1 << _LATER) - 1))
                 return np.where(found >= 0, numbers, n_cells)
-            inside = np.flatnonzero(found >= 0)
-            last = place.take(inside) & ((1 << _LATER) - 1)
-            return (found.take(inside).astype(np.intp) << _LATER) + last
+            if len(of_columns) <= _COMPARED:
+                inside = leading == of_columns[0]
+                for others in of_columns[1:]:
+                    inside |= leading == others
+            else:
+                inside = slot.take(leading + self._shift) >= 0
+            few = np.flatnonzero(inside)
+            found = slot.take(leading.take(few) + self._shift.take(few % part.shape[1]))
+            return (found.astype(np.intp) << _LATER) + (place.take(few) & ((1 << _LATER) - 1))
 
         n_cells = len(known) << _LATER
         counts = cell_counts(self._columns, cells, n_cells + 1, self._weights)
         counts = counts[:-1].reshape(len(known), -1)
         self._known, self._last = known, np.cumsum(counts, axis=1) - counts
+
+    def _by_column(self, known: np.ndarray) -> np.ndarray:
+        """Leading digits of the places in question, (k, c): twice or more where there are fewer."""
+        columns = known // self._n_leading
+        starts = np.searchsorted(columns, np.arange(len(self._shift)))
+        counts = np.diff(starts, append=len(known))
+        which = starts + np.minimum(np.arange(counts.max())[:, None], counts - 1)
+        return (known[which] - self._shift).astype(np.int32)
 
 
 # Counts that are released -----------------------------------------------------------------------

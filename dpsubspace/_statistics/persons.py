@@ -72,7 +72,9 @@ class PersonChunk:
         means = np.matmul(there[:, None, :], self.white)[:, 0] / self.sizes[:, None]
         if not self.ones.any():
             means = np.zeros_like(means)
-        rows = self.white - there[:, :, None] * means[:, None, :]
+        rows = self.white - means[:, None, :]
+        if not there.all():
+            rows = np.where(there[:, :, None] > 0, rows, 0.0)
         flat = rows.reshape(u, -1)
         return rows, means, products(flat, flat) / (self.sizes * d)
 
@@ -177,7 +179,8 @@ class PersonRows:
             shared = rows @ self.weights + self.constant
             whole = np.where(there, -self._loss.residual(targets, shared), 0.0)
         residuals = np.clip(whole, -self._cut, self._cut)
-        rows = np.where(there[:, :, None], rows, 0.0)
+        if not there.all():
+            rows = np.where(there[:, :, None], rows, 0.0)
         ones = there.astype(np.float64) * self.intercept
         return PersonChunk(
             persons,

@@ -418,15 +418,17 @@ def largest_error(counts: np.ndarray, scale: float, n: int) -> float:
     """Bound on nearly all of `n` errors, from released counts with noise of a scale.
 
     An octave beyond the largest size of which, with all larger ones, noise does not explain the
-    number: three standard deviations of it. Two octaves where these are a twentieth of the records
-    or more, and no bound at all where noise explains everything.
+    number: three standard deviations of it. Two octaves where these are more than one record in
+    100, since the errors that noise hides may be larger. There is no bound where they are a fifth
+    of the records or more: nearly all errors could be larger than the size at which noise by itself
+    brings such a number, and a mean of cut errors would be far too small.
     """
     above, hidden = np.cumsum(counts), 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
-    clear = above > hidden
+    clear = (above > hidden) & (hidden < n / 5)
     if not clear.any():
         return 1.0
     first = int(np.argmax(clear))
-    octaves = 2 if hidden[first] > n / 20 else 1
+    octaves = 2 if hidden[first] > n / 100 else 1
     return min(1.0, 2.0 ** (octaves - first / 2))
 
 

@@ -243,9 +243,13 @@ class Summed:
         return Value(float(shown(mean)), float(shown(low)), float(shown(high)))
 
     def _mean(self, main: str, square: str, rng: np.random.Generator) -> tuple[float, np.ndarray]:
-        """A mean, and what it might have been with another sample and other noise."""
-        mean = self.means[main]
-        likely = (np.clip(mean, 0.0, 1.0) * self.n + 1) / (self.n + 2)
+        """A mean, and what it might have been with another sample and other noise.
+
+        One that noise has made impossible is brought to the nearest that is possible first. So it
+        comes nearer to any that is, and an interval around it is never one point.
+        """
+        mean = float(np.clip(self.means[main], 0.0, 1.0))
+        likely = (mean * self.n + 1) / (self.n + 2)
         most = likely * (1 - likely)  # of any numbers in [0, 1]
         variance = most
         if square != main:

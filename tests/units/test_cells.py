@@ -75,6 +75,19 @@ def test_ranks_are_those_of_sorted_values(values):
     np.testing.assert_array_equal(few, np.array(plain)[:, :5])
 
 
+@pytest.mark.parametrize("number", [1, 2, 6, 7])
+def test_ranks_of_few_places_are_those_of_sorted_values(values, number):
+    """Values are compared with few places of a column; more are looked up."""
+    n_columns = values.shape[1]
+    wanted = np.linspace(2**18, 2**19 + 2**18, number, dtype=int) + 2**11 * np.arange(3)[:, None]
+    wanted[:, 0] = wanted[0, 0]  # one that all columns have
+    wanted += 5
+    columns = np.sort(values.T.astype(np.float64), axis=1)
+    edges = quantiles._Doubles(20).edge(wanted)
+    plain = [columns[i].searchsorted(edges[i]) for i in range(n_columns)]
+    np.testing.assert_array_equal(CountedRanks(values, DIGITS, OCTAVES).before(wanted), plain)
+
+
 @pytest.mark.parametrize("order", thinned(["F", "C"]))
 def test_counts_do_not_depend_on_order_chunks_or_read_only_rows(values, order, monkeypatch):
     whole, wanted = _counts(values, 1), wanted_places(values.shape[1])

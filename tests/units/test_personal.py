@@ -14,7 +14,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
-from dpsubspace._solvers.heads import Candidate, HeadPrior, own_model, ridge
+from dpsubspace._solvers.heads import NUMBERS, Candidate, HeadPrior, own_model, ridge, ridges
 from dpsubspace._solvers.personal import (
     CHECK,
     COMPARISON,
@@ -372,6 +372,33 @@ def test_heads_are_those_of_the_normal_posterior(prior):
                 predicted = explained[out, kept] @ np.linalg.solve(part, r[kept])
                 assert found.left_out[i, out] == pytest.approx(r[out] - predicted, abs=1e-9)
             assert not found.left_out[i, len(r) :].any()
+
+
+def test_fits_that_share_own_rows_are_those_of_each_prior_alone():
+    X, y, index, _ = table()
+    priors = [replace(prior, own=own) for prior in candidates() for own in (0.0, 0.3, 2.0)]
+    priors += [replace(prior, centre=np.full(D + 1, 0.2)) for prior in candidates()]
+    for chunk in persons_of(X, y, index, J).chunks():
+        for prior, found in zip(priors, ridges(chunk, priors, NUMBERS), strict=True):
+            alone = ridge(chunk, prior)
+            for name in ("coef", "left_out", "fit", "volume"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(alone, name))
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6, 1e9])
+@pytest.mark.parametrize("own", [1e-6, 1.0, 1e9])
+def test_scores_of_any_size_beside_own_rows_are_told_by_one_matrix(size, own):
+    """However near to each other they are: an inverse of own rows alone would lose them."""
+    X, y, index, _ = table(np.full(J, 3))
+    X[:] = X[:1]  # of all persons along one line, as the scores are
+    X *= np.linspace(1, 2, len(X))[:, None]
+    root = size * np.vstack([np.zeros(D), np.eye(D)])
+    (chunk,) = persons_of(X, y, index, J).chunks()
+    found = ridge(chunk, Candidate("both", root, own))
+    assert all(np.isfinite(part).all() for part in (*found[:3], found.own, found.volume))
+    usual = found.own[:, :, None] * np.ones(1)
+    assert (found.own > 0).all() and (usual <= 1 + 1e-3).all()
+    assert (found.volume > 0).all()
 
 
 def test_a_head_anywhere_is_ridge_regression_of_scikit_learn():

@@ -11,6 +11,7 @@ from scipy import sparse
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._public.anchors import _Check, anchor_subspace, group_sizes
+from dpsubspace._public.subspace import principal_directions
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import GEPStep
@@ -30,6 +31,22 @@ def problem(seed=0, *, n=N, m=M, d=D, c=C, dtype=np.float64, row_map=PLAIN, shif
     params = rng.normal(size=(private.width, c)) * 0.3
     anchors = LinearSource(LogLoss(), public, labels, public=formed).at(params, slice(0, m))
     return source, anchors, params
+
+
+@pytest.mark.parametrize("m", [15, 90])
+def test_the_first_directions_of_rows_are_the_leading_singular_vectors(m):
+    """Of fewer rows than columns, and of more; only those that are asked for are formed."""
+    rows = np.random.default_rng(0).normal(size=(m, D)) * np.linspace(1, 3, D)
+    features = Features(rows, PLAIN)
+    principal = principal_directions(features, features)
+    singular, plain = np.linalg.svd(rows, full_matrices=False)[1:]
+    assert not principal.are_all or m > D
+    energies = np.maximum(singular**2 / m, principal.outside)
+    np.testing.assert_allclose(principal.energies, energies, rtol=1e-9)
+    few = principal.first(7)
+    plain = plain[:7] * np.sign(np.sum(plain[:7] ** 3, axis=1))[:, None]
+    np.testing.assert_allclose(few.vectors, plain, atol=1e-9)
+    assert few.total == pytest.approx(energies[:7].sum() + few.outside * (D - 7))
 
 
 def explicit(grads):
