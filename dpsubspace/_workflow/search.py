@@ -254,7 +254,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one together: each of ten rows counts for a tenth. None protects single rows. It is
+            refused for Dask collections.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows, passed to candidates that take them. A tuple is never sliced by
             cross-validation.
