@@ -486,6 +486,9 @@ FITS = {
 }
 
 
+OF_ROWS = "GSDScorer, a module"  # which refuses `groups`
+
+
 def settings():
     """Fits of all rows of ``tests/cases.py`` in each of their settings, by name."""
     return {f"{case}, {name}": of_case(case.name, name) for case in CASES for name in case.settings}
@@ -588,8 +591,9 @@ def main():
         reviews["all of these"] = functools.reduce(Review.merge, reviews.values(), Review())
         everything = Review().merge(reviews["all of these"])
         turn = itertools.cycle(PAIRS)
-        for fit in settings().values():
-            everything.merge(reviewed(fit, [next(turn)], everything.differing))
+        for name, fit in settings().items():
+            pair = next(pair for pair in turn if not (pair.persons and name.startswith(OF_ROWS)))
+            everything.merge(reviewed(fit, [pair], everything.differing))
         reviews["all settings of the tests"] = everything
     if "--write" in sys.argv:
         write(reviews)
