@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import matmul
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,19 @@ class Design:
         """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
         return where_rows_are(np.linalg.norm, self.rows, axis=1)
 
+    def scores(self, weights: np.ndarray) -> Any:
+        """Products of rows with weights (n_rows,). Private.
+
+        Of persons, each is a function of its row alone, to the last bit. BLAS rounds a product by
+        the place of its row, which one more row of another person moves, and residuals are counted
+        in cells. Where each row is a record, places are public.
+        """
+        return where_rows_are(_by_columns if self.records.grouped else matmul, self.rows, weights)
+
     def residuals(self, weights: np.ndarray) -> Any:
         linear = self.family == "linear"
-        return where_rows_are(_residuals, self.rows, self.targets, weights, linear)
+        scores = self.scores(weights)
+        return where_rows_are(_residuals, self.targets, scores, linear)
 
     def cut(self, residuals: Any, most: float) -> Any:
         """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
@@ -135,7 +146,7 @@ class Design:
 
     def curvature(self, weights: np.ndarray) -> Any:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
-        return where_rows_are(_curvature, self.rows, weights)
+        return where_rows_are(_curvature, self.scores(weights))
 
     def by_record(self, residuals: Any) -> Any:
         """What each record brings to a score, ``z e`` of its rows by their parts, (n, p)."""
@@ -145,10 +156,14 @@ class Design:
 # What is made of single rows, where they are.
 
 
-def _residuals(
-    rows: np.ndarray, targets: np.ndarray, weights: np.ndarray, linear: bool
-) -> np.ndarray:
-    scores = rows @ weights
+def _by_columns(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    scores = np.zeros(len(rows))
+    for column, weight in zip(rows.T, weights, strict=True):
+        scores += column * weight
+    return scores
+
+
+def _residuals(targets: np.ndarray, scores: np.ndarray, linear: bool) -> np.ndarray:
     return targets - (scores if linear else expit(scores))
 
 
@@ -169,8 +184,8 @@ def _cells(residuals: np.ndarray, lengths: np.ndarray, root: float) -> np.ndarra
     return np.searchsorted(_EDGES[:-1], np.abs(residuals) * lengths / root, side="left")
 
 
-def _curvature(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    predicted = expit(rows @ weights)
+def _curvature(scores: np.ndarray) -> np.ndarray:
+    predicted = expit(scores)
     return predicted * (1 - predicted)
 
 

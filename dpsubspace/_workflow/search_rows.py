@@ -41,10 +41,24 @@ class Says:
     def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
         """One number a row, which is 0 where nothing can be said of it."""
         found = self._values(X, y)
-        if found is None and self.by_row:  # what one row raises must change the scores of no others
-            each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
-            found = np.array([0.0 if one is None else one[0] for one in each])
+        if found is None and self.by_row:
+            found = self._of_those_that_can(X, y)
         return {ROWS: np.zeros(len(y)) if found is None else found}
+
+    def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """The same where some rows raise, which must change the scores of no others.
+
+        A copy of a row that does not raise is shown in the place of each of these. So all others
+        are shown in one call, as many together and each at its place, as if none had raised:
+        BLAS rounds the product of a row by these, and so may a score be rounded.
+        """
+        each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
+        fine = np.array([one is not None for one in each])
+        shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
+        found = self._values(taken(X, shown), y[shown])
+        if found is None:  # it compares rows, and has no say of any
+            found = np.array([0.0 if one is None else one[0] for one in each])
+        return np.where(fine, found, 0.0)
 
     def _values(self, X: Any, y: np.ndarray) -> np.ndarray | None:
         try:

@@ -356,3 +356,32 @@ def test_an_odds_ratio_of_a_rare_category_is_covered():
     found = private_coefficients(frame, schema, "y", epsilon=3.0, level=0.95)
     at = next(i for i, name in enumerate(found.terms) if "rare" in str(name))
     assert found.low[at] < exact.estimate[at] < found.high[at]
+
+
+@pytest.mark.parametrize("family", ["linear", "logistic"])
+def test_one_more_row_of_a_person_moves_no_other_one_to_another_cell(family, rng):
+    """BLAS rounds products of the last rows otherwise: others may be last then.
+
+    What all of them leave is at the edge of a cell.
+    """
+    for p in rng.integers(4, 40, 50):
+        row, weights = np.append(1.0, rng.uniform(-1, 1, p - 1)), rng.normal(size=p) / p
+        alone = design_of_persons(np.tile(row, (1, 1)), [0.0], family, p)
+        scores = -alone.residuals(weights)
+        edge = float(rng.choice(equations._EDGES[:-1])) * math.sqrt(p) / float(alone.lengths[0])
+        target = float(scores[0]) + edge
+        found = []
+        for counts in ([1] * 8, *([m, *[1] * 7] for m in (2, 3, 4))):
+            rows, people = np.tile(row, (sum(counts), 1)), np.repeat(np.arange(8), counts)
+            design = design_of_persons(rows, np.full(len(rows), target), family, p, people)
+            residuals = design.residuals(weights)
+            assert len(set(residuals.tolist())) == 1
+            assert len(set(design.curvature(weights).tolist())) == 1
+            found.append(equations.size_counts(design, residuals).value)
+        np.testing.assert_allclose(found[1:], found[:1] * 3, rtol=0, atol=1e-6)
+
+
+def design_of_persons(rows, targets, family, size, people=(0,)):
+    records = check_groups(np.asarray(people), rows)
+    numbers = np.ones(rows.shape[1], bool)
+    return Design(rows, np.asarray(targets), size, family, records, numbers)

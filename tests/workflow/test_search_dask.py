@@ -260,6 +260,30 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score(monkeypatch):
     assert seen == [40.0, 38.5]
 
 
+@pytest.mark.parametrize("form", [np.asarray, blocks], ids=["here", "in parts"])
+def test_other_scores_are_rounded_as_if_no_row_had_failed(monkeypatch, form):
+    """As products are, by how many rows are shown and by the place of each."""
+
+    def rounded(model, rows, labels):
+        badly(model, rows, labels)
+        return 1 / (2 + len(labels) + np.arange(len(labels)))
+
+    held_out = np.sort(np.random.default_rng(0).permutation(N)[:80])
+    draws(monkeypatch, 0)
+    sums = []
+    for failing in ([], held_out[[0]], held_out[[40]], held_out[[-1]], held_out):
+        rows = X.copy()
+        rows[failing, 0] = 1e4
+        with cluster_here(monkeypatch), releases(monkeypatch) as released:
+            search(scoring=rounded).fit(form(rows), form(Y))
+        sums.append(float(np.asarray(released[-1][0].value)[0]))
+    assert sums[-1] == 0.0
+    assert all(0 < sums[0] - other <= 0.5 for other in sums[1:-1])
+    if form is np.asarray:
+        each = np.array([1 / 82, 1 / 122, 1 / 161])
+        np.testing.assert_allclose(sums[0] - np.array(sums[1:-1]), each, atol=1e-6)
+
+
 # What goes to the cluster -----------------------------------------------------------------------
 
 
