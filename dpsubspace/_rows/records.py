@@ -352,7 +352,9 @@ class NullRecords:
     present: np.ndarray
 
     def __post_init__(self) -> None:
-        if np.asarray(self.present).dtype != bool:
+        # A column of a collection says its type, and is not computed.
+        known = self.present if hasattr(self.present, "dtype") else np.asarray(self.present)
+        if known.dtype != bool:
             raise TypeError("`present` must be True or False for each row.")
 
 
