@@ -47,6 +47,19 @@ def pytest_cmdline_main(config):
         option.numprocesses, option.dist = min(cores, MOST_WORKERS), "worksteal"
 
 
+@pytest.fixture(autouse=True)
+def _scheduler_of_no_other_test():
+    """A client that another test has opened may leave its scheduler in the settings of Dask.
+
+    Tests of several modules take turns in a process, and so do the clients that modules share. Once
+    they are closed in another order, Dask asks for a scheduler whose client is gone. Without the
+    setting it takes that of the client that is open, or none.
+    """
+    dask = sys.modules.get("dask")
+    with contextlib.nullcontext() if dask is None else dask.config.set(scheduler=None):
+        yield
+
+
 # What the markers leave out ------------------------------------------------------------------
 # Most rows of the tests are behind the markers `exhaustive` and `odd`. Where ``-m`` leaves them
 # out, they are not collected at all: making tests of them would take longer than many tests.
