@@ -38,8 +38,13 @@ JOB = {  # and what may be left out of it
 
 def one_fit(python=sys.executable, threads=1, **job):
     """What a job takes in its own process, with the version of what did it."""
+    return answer(__file__, job, python, threads)
+
+
+def answer(script, job, python=sys.executable, threads=1):
+    """The last line that a script prints of a job, in a process of its own."""
     limits = {f"{name}_NUM_THREADS": str(threads) for name in ("OPENBLAS", "OMP", "MKL")}
-    command = [str(python), __file__, json.dumps(job, default=str)]
+    command = [str(python), str(script), json.dumps(job, default=str)]
     done = subprocess.run(
         command, env=os.environ | limits, capture_output=True, text=True, check=False
     )

@@ -14,15 +14,13 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/bench_peers.py [--seeds 5]
        pip install torch==2.13.0 opacus==1.6.0
 """
 
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import _raw_tables
 import numpy as np
+from _one_fit import answer
 from _run import run
 from repro_tables import DELTA, arrays, cut, points
 
@@ -35,6 +33,7 @@ METHODS = {  # and the argument that names the interpreter
     "diffprivlib, linear": "diffprivlib_python",
     "Opacus": "opacus_python",
 }
+SCRIPT = Path(__file__).with_name("peer_fits.py")
 OF_CLASSES = ("diffprivlib, forest", "Opacus")
 
 
@@ -58,19 +57,8 @@ def rows(args):
 
 
 def one_fit(args, table, job):
-    limits = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
     python = METHODS[job["method"]] and getattr(args, METHODS[job["method"]])
-    script = str(Path(__file__).with_name("peer_fits.py"))
-    done = subprocess.run(
-        [str(python or sys.executable), script, json.dumps(job)],
-        env=os.environ | limits,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{job} failed:\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = answer(SCRIPT, job, python or sys.executable)
     return found | {"points": points(cut(np.load(job["found"]), table), table.y_test, job["task"])}
 
 

@@ -31,7 +31,7 @@ from dpsubspace._accounting.events import non_private
 from dpsubspace._array import as_like, to_numpy
 from dpsubspace._gradients.clipping import clipped_sum
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
-from dpsubspace._release.mechanisms import DisjointTotal, release
+from dpsubspace._release.mechanisms import DisjointTotal, release, release_choice
 from dpsubspace._release.noise import SeededNoise, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -317,6 +317,21 @@ def replaced(patch, function, substitute):
     assert places, "a substitute stands already, or nothing imports it"
     for module in places:
         patch.setattr(module, name, substitute)
+
+
+def choice_of(monkeypatch, call, *args, **options):
+    """The scores by which the one choice is made that a call makes."""
+    seen = []
+
+    def recording(scores, *rest, **kwargs):
+        seen.append(scores)
+        return release_choice(scores, *rest, **kwargs)
+
+    with monkeypatch.context() as patch:
+        replaced(patch, release_choice, recording)
+        call(*args, **options)
+    (one,) = seen
+    return one
 
 
 def scale_noise(patch, factor):

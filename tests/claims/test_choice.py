@@ -11,9 +11,9 @@ from helpers import (
     RELATIONS,
     SeededNoise,
     blobs,
+    choice_of,
     pairs_first,
     public_rows,
-    replaced,
     thinned,
 )
 from scipy import sparse, stats
@@ -99,20 +99,6 @@ def spread(here, there):
     return moves.max() - moves.min()
 
 
-def scores_of(monkeypatch, *args, **options):
-    """Scores that a choice is made by."""
-    seen = []
-
-    def recording(scores, *rest, **kwargs):
-        seen.append(scores)
-        return release_choice(scores, *rest, **kwargs)
-
-    with monkeypatch.context() as patch:
-        replaced(patch, release_choice, recording)
-        CHOICE.fit(*args, **options)
-    return seen[0]
-
-
 def fits():
     yield from pairs_first(
         CHOICE.settings, RELATIONS, RECORDS, FORMS, apart={(0, 3)}, together=(0, 1)
@@ -127,8 +113,8 @@ def test_one_record_moves_scores_within_their_bounds(monkeypatch, setting, relat
     if relation == "zero_out":
         other, mask = X, np.arange(41) > 0
     options = {"setting": setting, "relation": relation}
-    here = scores_of(monkeypatch, FORMS[form](X), y, **options)
-    there = scores_of(monkeypatch, FORMS[form](other), y, present=mask, **options)
+    here = choice_of(monkeypatch, CHOICE.fit, FORMS[form](X), y, **options)
+    there = choice_of(monkeypatch, CHOICE.fit, FORMS[form](other), y, present=mask, **options)
     bound = {"zero_out": here.norm_bound, "replace_one": here.replace_bound}[relation]
     assert bound == UNIT[relation]
     assert np.isfinite(here.value).all() and spread(here, there) <= bound

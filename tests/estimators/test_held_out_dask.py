@@ -11,7 +11,7 @@ pytest.importorskip("distributed")
 import dask.array as da
 import dask.dataframe as dd
 from dask.distributed import Client, LocalCluster
-from helpers import RELATIONS, replaced
+from helpers import RELATIONS, choice_of
 from in_parts import UNEVEN, blocks, cluster_here, partitions
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -27,7 +27,6 @@ from dpsubspace import (
     PrivacyLedger,
     tabular_pipeline,
 )
-from dpsubspace._release.mechanisms import release_choice
 from dpsubspace._rows.records import NullRecords
 
 N = 1201
@@ -214,21 +213,6 @@ def test_what_is_not_fitted_predicts_nothing():
 
 
 # Bounds over blocks -----------------------------------------------------------------------------
-
-
-def choice_of(monkeypatch, call, *given):
-    """Scores that a choice is made by."""
-    seen = []
-
-    def recording(scores, *args, **options):
-        seen.append(scores)
-        return release_choice(scores, *args, **options)
-
-    with monkeypatch.context() as patch:
-        replaced(patch, release_choice, recording)
-        call(*given)
-    (one,) = seen
-    return one
 
 
 def test_a_table_with_text(monkeypatch):

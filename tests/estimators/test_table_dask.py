@@ -10,7 +10,7 @@ pytest.importorskip("distributed")
 import dask
 import dask.dataframe as dd
 from helpers import RELATIONS, assert_within_bounds, releases
-from in_parts import UNEVEN, cluster_here, partitions
+from in_parts import READ, UNEVEN, cluster_here, partitions, read_by_columns
 from test_table_counts import FRAME, PRIVATE_WARNINGS, SCHEMA
 
 from dpsubspace import PrivacyLedger, private_counts, private_summary
@@ -187,19 +187,9 @@ def test_what_leaves_a_partition_has_no_entry_for_a_row(monkeypatch, call):
     assert set(first.kinds) == {"rows", "codes", "first"}
 
 
-READ = []
-
-
-def read(piece, columns=None):
-    """A file that notes which of its columns are read."""
-    READ.append(columns)
-    return piece if columns is None else piece[columns]
-
-
 def test_codes_take_a_byte_and_other_columns_are_not_read(monkeypatch, tmp_path):
     pieces = [ROWS.iloc[some] for some in np.array_split(np.arange(N), 4)]
-    READ.clear()
-    rows = dd.from_map(read, pieces, meta=ROWS.iloc[:0])
+    rows = read_by_columns(ROWS, [len(piece) for piece in pieces])
     with cluster_here(monkeypatch) as cluster:
         counted(rows)
     assert len(READ) == 4 and all(sorted(columns) == ["age", "drug"] for columns in READ)

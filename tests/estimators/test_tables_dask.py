@@ -13,7 +13,16 @@ import dask.array as da
 import dask.dataframe as dd
 from dask.distributed import Client, LocalCluster
 from helpers import RELATIONS, pairs_first, thinned
-from in_parts import SCHEMA, UNEVEN, assert_same, cluster_here, mixed, partitions
+from in_parts import (
+    READ,
+    SCHEMA,
+    UNEVEN,
+    assert_same,
+    cluster_here,
+    mixed,
+    partitions,
+    read_by_columns,
+)
 from sklearn.base import clone
 
 from dpsubspace import (
@@ -221,27 +230,16 @@ def test_an_array_has_the_columns_of_the_schema_in_its_order(monkeypatch):
 # What is read ---------------------------------------------------------------------------------
 
 
-READ = []  # columns of each partition that was read
-
-
-def partition(place, columns=None):
-    """A partition of the table, which is read by columns, as files are."""
-    READ.append(set(FRAME if columns is None else columns))
-    part = FRAME.iloc[500 * place : 500 * (place + 1)]
-    return part if columns is None else part[columns]
-
-
 def test_only_columns_of_the_schema_are_read(monkeypatch):
     """Of a source that can be read by columns, as Parquet files are."""
-    frame = dd.from_map(partition, [0, 1, 2], meta=FRAME[:0])
+    frame = read_by_columns(FRAME, [500, 500, 500])
     model = tabular_pipeline(DPSGDClassifier(n_iter=2, **SEEDED), NUMBERS)
-    READ.clear()
     with cluster_here(monkeypatch):
         model.fit(frame, frame["label"])
-    assert len(READ) == 6 and all(some in ({*NUMBERS}, {"label"}) for some in READ)
+    assert len(READ) == 6 and all({*some} in ({*NUMBERS}, {"label"}) for some in READ)
     READ.clear()
     model.predict(frame).compute(scheduler="sync")
-    assert len(READ) == 3 and all(some == {*NUMBERS} for some in READ)
+    assert len(READ) == 3 and all({*some} == {*NUMBERS} for some in READ)
 
 
 def test_predictions_read_nothing_before_they_are_computed():
