@@ -503,8 +503,15 @@ def _read(source: bytes, checked: bytes, first: int) -> RowPart | str:
     graph, keys = pickle.loads(source)
 
     def blocks() -> Any:
-        for block in keys:
-            yield get_sync(cull(graph, list(block))[0], list(block))
+        for i, block in enumerate(keys, first):
+            try:
+                found = get_sync(cull(graph, list(block))[0], list(block))
+            except KeyError as error:  # from the code of the collection, of a file for example
+                raise ValueError(
+                    f"partition {i}, counted from 0, cannot be computed: KeyError({error}). If its"
+                    " file lacks a column that the others have, give all files the same columns."
+                ) from None
+            yield found
 
     return _part(blocks(), checked, first)
 

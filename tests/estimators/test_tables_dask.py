@@ -373,6 +373,21 @@ def test_codes_take_as_few_bytes_as_they_need(monkeypatch):
     assert sizes == [{2}, {1}]
 
 
+def test_a_partition_that_lacks_a_column_is_named(client):
+    """As that of a file is: what Dask knows of the columns comes from the first one."""
+
+    def part(number):
+        rows = FRAME[number::2]
+        return rows.drop(columns="dose") if number else rows
+
+    frame = dd.from_map(part, [0, 1], meta=FRAME[:0])
+    model, ledger = tabular_pipeline(DPSGDClassifier(), SCHEMA), PrivacyLedger(9.0, 1e-5)
+    lacks = r"partition 1, counted from 0, cannot be computed.*dose.*give all files the same"
+    with ledger, pytest.raises(ValueError, match=lacks):
+        model.fit(frame, frame["label"])
+    assert not ledger.entries
+
+
 def test_nothing_of_a_fit_stays_on_the_workers(client):
     made, frame = tabular_pipeline(DPSGDClassifier(n_iter=2), SCHEMA), partitions(FRAME)
     made.fit(frame, frame["label"])
