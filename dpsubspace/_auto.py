@@ -41,7 +41,7 @@ INTERCEPT_SHARE, SHIFT_SPREAD = 0.012, 0.5
 
 # Standard deviation of the logarithm of the number that scores are multiplied by after training
 # (benchmarks/repro_calibration.py slopes).
-SLOPE_SPREAD = 0.4
+STRETCH_SPREAD = 0.4
 
 # Share of the ranges of rows and targets that a regressor estimates privately.
 BOUNDS_SHARE = 0.1

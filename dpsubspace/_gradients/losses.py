@@ -129,14 +129,14 @@ class LogLoss(_OfClasses):
 
 @dataclass(frozen=True)
 class Rescaled:
-    """Residuals of a loss at scores times a slope, to which a number is added in each column."""
+    """Residuals of a loss at scores times a factor, to which a number is added in each column."""
 
     loss: Loss
-    slope: float
+    factor: float
     shift: np.ndarray  # (n_outputs,)
 
     def residual(self, y: Array, scores: Array) -> Array:
-        return self.loss.residual(y, self.slope * scores + as_like(self.shift, scores))
+        return self.loss.residual(y, self.factor * scores + as_like(self.shift, scores))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Slopes and intercepts of classifiers that were trained by clipped gradients, from two releases.
+"""How long scores should be, and their intercepts, after training by clipped gradients.
 
 Design note. Rows of a rare class are those with large residuals, and clipping shrinks their
 gradients and not those of the others. So training ends where too little is added to the scores of
@@ -7,8 +7,7 @@ steps there are and with next to no noise. Clipping the constant entry by itself
 and cost 3 to 11 points of AUC: weights are then moved by the many rows of the other class, whose
 sum is no longer balanced. Clipping also makes all scores too long: a row that is far on the wrong
 side hardly counts, so that probabilities come out too near 0 and 1. Multiplying all scores by one
-number and shifting them, once after training, mends both and costs its share alone. Which class of
-two is the more probable changes near the boundary at most.
+number and shifting them, once after training, mends both and costs its share alone.
 """
 
 from __future__ import annotations
@@ -40,46 +39,47 @@ _MOVES = np.linspace(-3.0, 3.0, 1201)
 # Part of a move by which what sums tell of it may be off, beside their noise.
 _UNSURE = 0.1
 
-# Rounds in which the slope and the shifts follow each other, and the farthest logarithm of a slope.
+# Rounds in which the stretch and the shifts follow each other, and the most that one release may
+# say: a stretch is the logarithm of what scores are multiplied by.
 _ROUNDS, _FARTHEST = 2, 0.6
 
-# Most that the ends of moves of several classes count: longer ones are shortened.
+# Norms to which derivatives are shortened of rows of several classes: x, y and w of `residual_sum`.
 _LONGEST = 0.5, 0.25, 0.25
 
 
 def noisy_map(
     source: Any, params: Array, usual: np.ndarray, releases: Releases
 ) -> tuple[float, np.ndarray]:
-    """Release what to multiply scores by, and what to add then, (c,), for right probabilities.
+    """Release what to multiply scores by, and what to add to them then, (c,).
 
-    Probabilities add up to the counts of classes then, and on average they are as large as the
-    share of the rows that are of their class. `source` has the gradients of the log loss of rows at
-    released `params`. `usual` (c,) is the shift that public and released numbers suggest; where
-    noise hides all, it is what is returned, with a slope of 1.
+    Probabilities then add up to the counts of classes, and are no longer too near 0 and 1. `source`
+    has the gradients of the log loss of rows at released `params`. `usual` (c,) is the shift that
+    public and released numbers suggest. Where noise hides all, it is what is returned, and 1.
 
     Privacy: each of the :data:`TIMES` releases is of the sums of :func:`residual_sum`, at scores
-    that `params`, a slope and a shift give. All are made of released numbers by then: the first
+    that `params`, a factor and a shift give. All are made of released numbers by then: the first
     shift is the usual one, and the next follows from the release before. The rest is
     postprocessing. Events: as many Gaussian mechanisms.
 
     What sums tell is for moves near the scores that they were taken at, and the further the move,
     the more the noise of derivatives counts: hence they are taken again where the last move led.
-    The first only moves scores, as the sums tell little of a slope where shifts are far off. A move
-    is the one that is most likely beside a normal prior: about a slope of 1 and the usual shift,
+    The first only shifts scores, as sums tell little of the factor where shifts are far off. A move
+    is the one that is most likely beside a normal prior: about a factor of 1 and the usual shift,
     and then about what was found, as wide as noise left it.
     """
-    slope, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
-    spread, spreads = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD)  # none of the slope, at first
+    factor, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
+    spread, spreads = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD)
     for _ in range(TIMES):
-        total = _sums(source.with_loss(Rescaled(source.loss, slope, shift)), params)
-        sums = _Sums.of(releases.gaussian(INTERCEPT, total), releases.noise_of(INTERCEPT, total))
-        longer, moves, left, spreads = sums.moves(spread, spreads)
-        spread, factor = left or _auto.SLOPE_SPREAD, math.exp(longer)
+        total = _sums(source.with_loss(Rescaled(source.loss, factor, shift)), params)
+        noise = max(releases.noise_of(INTERCEPT, total), 1e-9)
+        sums = _Sums.of(to_numpy(releases.gaussian(INTERCEPT, total)), noise)
+        (stretch, spread), (moves, spreads) = sums.moves(spread, spreads)
+        spread = spread or _auto.STRETCH_SPREAD
         # Of several classes, each against the others: all are moved, and add up to no move.
         if len(moves) > 1:
             moves = moves * (1 - sums.slopes / sums.slopes.sum())
-        slope, shift = slope * factor, shift * factor + moves
-    return slope, shift
+        factor, shift = factor * math.exp(stretch), shift * math.exp(stretch) + moves
+    return factor, shift
 
 
 def _sums(source: Any, params: Array) -> BoundedSum:
@@ -90,59 +90,49 @@ def _sums(source: Any, params: Array) -> BoundedSum:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Noisy sums of :func:`residual_sum` in units of a record, of c columns of scores."""
+    """Noisy sums of :func:`residual_sum`, and the deviation of the noise."""
 
-    noise: float  # Standard deviation of the noise of a sum that was released as it is
-    off: np.ndarray  # (c,): of probabilities less counts
-    slopes: np.ndarray  # (c,): what a move of the column adds to that, and its own derivative
-    bends: np.ndarray
-    longer: np.ndarray  # (c,): what a longer score adds to `off`, by the logarithm of the slope
-    sure: float  # More than 0 where probabilities are too near 0 and 1
-    by_slope: float  # What a longer score adds to that
-    by_move: np.ndarray  # (c,): what a move of the column adds to it
+    noise: float
+    off: np.ndarray  # (c,): sum of r
+    slopes: np.ndarray  # (c,): of v, and at least the noise
+    bends: np.ndarray  # (c,): of u
+    off_by_stretch: np.ndarray  # (c,): of x
+    sure_by_move: np.ndarray  # (c,): of y
+    sure: float  # of t: above 0 where probabilities are too near 0 and 1
+    sure_by_stretch: float  # of w
 
     @classmethod
-    def of(cls, released: Array, noise: float) -> _Sums:
-        noisy, noise = to_numpy(released), max(noise, 1e-9)
-        columns, (sure, by_slope) = noisy[:-2].reshape(5, -1), noisy[-2:]
-        off, slopes, bends, longer, by_move = columns
-        slopes = np.maximum(slopes / math.sqrt(2), noise)
-        bends = bends / math.sqrt(2)
-        return cls(
-            noise, off, slopes, bends, longer, sure * math.sqrt(2), float(by_slope), by_move
-        )
+    def of(cls, released: np.ndarray, noise: float) -> _Sums:
+        off, slopes, bends, x, y = released[:-2].reshape(5, -1)
+        t, w = released[-2:]
+        root = math.sqrt(2)
+        return cls(noise, off, np.maximum(slopes / root, noise), bends / root, x, y, t * root, w)
 
     def moves(
         self, spread: float, spreads: np.ndarray
-    ) -> tuple[float, np.ndarray, float, np.ndarray]:
-        """Most likely logarithm of a slope, moves (c,), and what noise leaves of their spreads.
+    ) -> tuple[tuple[float, float], tuple[np.ndarray, np.ndarray]]:
+        """Most likely stretch and shifts (c,) after it, each with its deviation.
 
-        With a `spread` of 0 the slope stays as it is.
-
-        Scores are made longer by the slope first, and moved then. Shifts that follow the slope make
-        up for what it does to sums of probabilities; columns of which noise hides that are left
-        out.
+        Priors have the deviations `spread` and `spreads`; with a `spread` of 0 nothing is
+        stretched. The prior of a shift is about what makes up for the stretch in a sum of
+        probabilities, or about 0 where noise hides what that is.
         """
-        clear, noise = self.slopes > 4 * self.noise, math.sqrt(2) * self.noise
-        followed = np.where(clear, self.longer / self.slopes, 0.0)
-        told = max(self.by_slope - float(self.by_move @ followed), 0.0) / noise
-        longer, moves = 0.0, np.zeros(len(self.off))
-        width = spread / math.hypot(told * spread, 1.0)
+        noise = math.sqrt(2) * self.noise  # of t
+        clear = self.slopes > 4 * self.noise
+        undone = np.where(clear, -self.off_by_stretch / self.slopes, 0.0)
+        told = max(self.sure_by_stretch + float(self.sure_by_move @ undone), 0.0) / noise
+        left = spread / math.hypot(told * spread, 1.0)
+        stretch, moves, spreads_left = 0.0, np.zeros(len(self.off)), spreads
         for _ in range(_ROUNDS if spread else 1):
-            # What would be left of it if shifts followed the slope back to 1.
-            sure = self.sure + float(self.by_move @ (moves + followed * longer))
-            longer = min(max(-sure / noise * told * width**2, -_FARTHEST), _FARTHEST)
-            columns = zip(
-                self.off + self.longer * longer,
-                self.slopes,
-                self.bends / self.slopes,
-                -followed * longer,
-                spreads,
-                strict=True,
-            )
-            moves, left = np.transpose([_likely(*column, self.noise) for column in columns])
-        left = np.hypot(left, _UNSURE * moves)
-        return longer, moves, width, left
+            beside = moves - undone * stretch  # what shifts do beside making up for the stretch
+            sure = self.sure + float(self.sure_by_move @ beside)
+            stretch = min(max(-sure / noise * told * left**2, -_FARTHEST), _FARTHEST)
+            off, bends = self.off + self.off_by_stretch * stretch, self.bends / self.slopes
+            columns = zip(off, self.slopes, bends, undone * stretch, spreads, strict=True)
+            found = [_likely(*column, self.noise) for column in columns]
+            moves, spreads_left = np.transpose(found)
+        return (stretch, left), (moves, np.hypot(spreads_left, _UNSURE * moves))
+
 
 def _likely(
     off: float, slope: float, bend: float, usual: float, spread: float, noise: float
@@ -155,7 +145,6 @@ def _likely(
     """
     rate = min(max(bend, -1.0), 1.0)
     rate = rate if abs(rate) > 1e-6 else 1e-6
-    noise = max(noise, 1e-9)
     by = np.expm1(rate * _MOVES) / rate
     left = (off + slope * by) / noise / np.sqrt(1 + by**2 / 2)
     best = np.argmin(left**2 + ((_MOVES - usual) / spread) ** 2)

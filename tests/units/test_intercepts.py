@@ -1,5 +1,5 @@
-"""Slope and shift of scores after training: what they are of, how far a record moves that, what
-they mend."""
+"""Factor and shift of scores after training: what they are of, how far a record moves that, and
+what they mend."""
 
 import math
 
@@ -171,7 +171,7 @@ class Quiet(SeededNoise):
 
 
 def map_of(scores, y, usual, epsilon, relation="zero_out", records=None, noise=None):
-    """The slope, the shift, and the releases."""
+    """The factor, the shift, and the releases."""
     source, weights = source_of(scores, y, records)
     target = Target(epsilon, 1e-6, relation).checked()
     budget = Budget.split(target, {INTERCEPT: Part(1.0, count=TIMES)}, len(y))
@@ -193,8 +193,8 @@ def test_probabilities_of_two_classes_add_up_to_their_counts(rng, share):
     scores = rng.normal(size=(n, 1)) * 1.5 + np.log(share)
     for off in (-0.8, 0.5):
         y = labels_of(expit(scores[:, 0] + off))
-        slope, shift, _ = map_of(scores, y, [0.0], 1e4)
-        assert abs(expit(slope * scores + shift).mean() / y.mean() - 1) < 0.05
+        factor, shift, _ = map_of(scores, y, [0.0], 1e4)
+        assert abs(expit(factor * scores + shift).mean() / y.mean() - 1) < 0.05
 
 
 def test_probabilities_of_many_classes_come_nearer_to_their_counts(rng):
@@ -202,10 +202,10 @@ def test_probabilities_of_many_classes_come_nearer_to_their_counts(rng):
     scores = rng.normal(size=(n, 4)) + np.array([0.0, -3.0, -1.0, 1.0])
     y = np.argmax(scores + off + rng.gumbel(size=scores.shape), axis=1)
     shares = np.bincount(y) / n
-    slope, shift, _ = map_of(scores, y, np.zeros(4), 1e4)
+    factor, shift, _ = map_of(scores, y, np.zeros(4), 1e4)
     before, after = (
         softmax(by * scores + move, axis=1).mean(axis=0) / shares
-        for by, move in ((1.0, 0.0), (slope, shift))
+        for by, move in ((1.0, 0.0), (factor, shift))
     )
     assert abs(before - 1).max() > 0.4
     assert abs(after - 1).max() < 0.15
@@ -222,16 +222,16 @@ def test_scores_that_are_too_long_are_made_shorter(rng, n_outputs, off):
     scores = 2 * rng.normal(size=(20_000, n_outputs)) - 1
     two = np.concatenate([np.zeros_like(scores), scores], axis=1) if n_outputs == 1 else scores
     y = np.argmax(off * two + rng.gumbel(size=two.shape), axis=1)
-    slope, _, _ = map_of(scores, y, np.zeros(n_outputs), 1.0, noise=Quiet(0))
-    assert abs(math.log(slope / off)) < 0.2
+    factor, _, _ = map_of(scores, y, np.zeros(n_outputs), 1.0, noise=Quiet(0))
+    assert abs(math.log(factor / off)) < 0.2
 
 
 @pytest.mark.parametrize("usual", [0.0, 0.4])
 def test_where_noise_hides_all_nothing_is_moved(rng, usual):
     """Sums of 100 rows are nothing beside noise of above 10,000, of which none is drawn here."""
     scores = rng.normal(size=(100, 1))
-    slope, shift, _ = map_of(scores, np.zeros(100, int), [usual], 1e-4, noise=Quiet(0))
-    assert abs(math.log(slope)) < 0.01
+    factor, shift, _ = map_of(scores, np.zeros(100, int), [usual], 1e-4, noise=Quiet(0))
+    assert abs(math.log(factor)) < 0.01
     assert abs(shift[0] - usual) < 0.01
 
 
