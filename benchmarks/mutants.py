@@ -699,8 +699,8 @@ MUTANTS = [
             ),
             (
                 "intercepts",
-                "bound = 1.0 if r.shape[1] == 1 else math.sqrt(2)",
-                "bound = 0.5 if r.shape[1] == 1 else math.sqrt(0.5)",
+                "bound = math.sqrt(1.5) if r.shape[1] == 1 else math.sqrt(3)",
+                "bound = math.sqrt(1.2) if r.shape[1] == 1 else math.sqrt(2)",
                 "units/test_intercepts.py",
             ),
         ]

@@ -37,7 +37,11 @@ ADAPTIVE_NOISE = 0.1
 # Share of what shifts the scores of classes after training, and the standard deviation of shifts
 # about the usual one (benchmarks/repro_calibration.py rare). AUC falls in proportion to the share:
 # by less than 0.1 points on Adult with 1,000 rows and epsilon 0.3, where it falls most.
-INTERCEPT_SHARE, SHIFT_SPREAD = 0.008, 0.5
+INTERCEPT_SHARE, SHIFT_SPREAD = 0.012, 0.5
+
+# Standard deviation of the logarithm of the number that scores are multiplied by after training
+# (benchmarks/repro_calibration.py slopes).
+STRETCH_SPREAD = 0.4
 
 # Share of the ranges of rows and targets that a regressor estimates privately.
 BOUNDS_SHARE = 0.1

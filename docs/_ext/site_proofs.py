@@ -88,9 +88,9 @@ FAMILIES = {
                 ("GEPClassifier", "gradients"),
             ),
             Quantity(
-                "The shift of the intercepts",
-                "_solvers.intercepts.noisy_shift",
-                ("_solvers.intercepts.residual_sum", "_solvers.intercepts.noisy_shift"),
+                "The length of scores and the shift of the intercepts",
+                "_solvers.intercepts.noisy_map",
+                ("_solvers.intercepts.residual_sum", "_solvers.intercepts.noisy_map"),
                 ("DPSGDClassifier", "plain"),
             ),
         ],

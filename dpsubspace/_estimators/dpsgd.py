@@ -135,12 +135,12 @@ class DPSGDClassifier(LinearClassifier):
     -----
     What is released is the noisy sum of clipped gradients of every step; the model is computed
     from these sums. One row changes the sum by at most C in L2 norm (``"zero_out"``) or 2C
-    (``"replace_one"``), with C = `clip_norm`. One more noisy sum sets the intercept, see below. The
-    cost is that of ``n_iter`` Gaussian mechanisms of one noise multiplier, each on a Poisson batch
-    where `batch_size` is set, and of one more. Together they never cost more than `epsilon`, and
-    the cost of full batches is computed exactly (Dong, Roth, Su, 2022). The unit is one row. Public
-    are the number of rows, the number and names of the features, the set of labels, and all
-    parameters but `random_state`.
+    (``"replace_one"``), with C = `clip_norm`. Three more noisy sums correct the scores, see below.
+    The cost is that of ``n_iter`` Gaussian mechanisms of one noise multiplier, each on a Poisson
+    batch where `batch_size` is set, and of three more. Together they never cost more than
+    `epsilon`, and the cost of full batches is computed exactly (Dong, Roth, Su, 2022). The unit is
+    one row. Public are the number of rows, the number and names of the features, the set of labels,
+    and all parameters but `random_state`.
 
     The length of the gradient of one row follows from the lengths of the row and of its error, so
     that gradients are clipped without forming them, and a private step costs about as much as one
@@ -155,16 +155,20 @@ class DPSGDClassifier(LinearClassifier):
     weights do not tell whether columns were scaled, so that ``fit`` cannot warn of it, as
     :class:`DPSGDFClassifier` does.
 
-    Clipping shrinks the gradients of rows with large residuals, which are those of rare classes,
-    and leaves these with scores that are too low. So scores are shifted after training, for 0.8 %
-    of the budget (of mu^2). Released is the noisy sum over the rows of the probabilities
-    of each class, less the number of its rows, with two derivatives by a shift. Of two classes a
-    row changes it by at most 1 in L2 norm (``"zero_out"``) or 2 (``"replace_one"``), and of more by
-    ``sqrt(2)`` times that. The shift brings the mean probability of a class to the share of its
-    rows. Where noise hides that, the shift is near a usual one, which is 0 where rows are not
-    centred or belong to persons: probabilities of rare classes then stay too low, often by more
-    than a third. Nothing is shifted with "hinge", without an intercept, and with
-    ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are public rows. Single
+    Clipping shrinks the gradients of rows with large residuals. These are rows of rare classes,
+    which are left with scores that are too low, and rows on the wrong side, so that all scores
+    become too long and probabilities too near 0 and 1. So scores are multiplied by one number and
+    shifted after training, for 1.2 % of the budget (of mu^2). Released are three noisy sums over
+    the rows, each where the one before has led: of the probabilities of each class, less the number
+    of its rows, of how much nearer to 0 and 1 probabilities are than they should be, and of
+    derivatives of these. Of two classes a row changes such a sum by at most ``sqrt(1.5)`` in L2
+    norm (``"zero_out"``) or twice that (``"replace_one"``), and of more by ``sqrt(2)`` times as
+    much. The shift brings the mean probability of a class to the share of its rows, and the factor
+    log-odds to the length that labels show. Where noise hides that, the factor is near 1 and the
+    shift near a usual one, which is 0 where rows are not centred or belong to persons:
+    probabilities of rare classes then stay too low, often by more than a third. Nothing is changed
+    with "hinge", without an intercept, and with ``epsilon=float("inf")``; nor by
+    :class:`GEPClassifier`, where there are public rows. With few rows or a small epsilon, single
     probabilities are biased in any case: calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
@@ -376,8 +380,8 @@ class DPSGDFClassifier(LinearClassifier):
     at most R in L2 norm (``"zero_out"``) or 2R (``"replace_one"``), with R = 1 for "l2" and
     ``hypot(row_norm, 0.5)`` for a number (`row_norm` itself without an intercept). Then, as in
     :class:`DPSGDClassifier`, the noisy sum of clipped gradients of every step is released, which a
-    row changes by at most C or 2C with C = `clip_norm`, and the noisy sum that scores are shifted
-    by. The cost is that of two Gaussian mechanisms and ``n_iter`` more, those of the steps on
+    row changes by at most C or 2C with C = `clip_norm`, and the three noisy sums that correct
+    scores. The cost is that of four Gaussian mechanisms and ``n_iter`` more, those of the steps on
     Poisson batches where `batch_size` is set. Together they never cost more than `epsilon`, and the
     cost of full batches is computed exactly. The unit is one row. Public are the number of rows,
     the number and names of the features, the set of labels, and all parameters but `random_state`.
@@ -394,7 +398,7 @@ class DPSGDFClassifier(LinearClassifier):
     warns that rows are still off centre.
 
     ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made, what
-    ``epsilon=float("inf")`` does and how scores are shifted is said in :class:`DPSGDClassifier`.
+    ``epsilon=float("inf")`` does and how scores are corrected is said in :class:`DPSGDClassifier`.
     The usual shift of rows of one length (``row_norm="l2"``) follows from their mean and the
     weights. Columns in different units need public scaling first (:class:`BoundedScaler`). ``fit``
     warns where the released mean shows that one or two columns make up most of the length of the

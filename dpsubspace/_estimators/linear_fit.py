@@ -43,7 +43,7 @@ from dpsubspace._solvers.descent import (
     noise_of_descent,
     train,
 )
-from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, noisy_shift, usual_shift
+from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, noisy_map, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import Encoding
@@ -135,7 +135,7 @@ class LinearFit(Plan):
         return parts
 
     def _shifts(self, sizes: Sizes) -> bool:
-        """Whether scores are shifted after training, so that probabilities add up to counts.
+        """Whether scores are corrected after training, so that probabilities are right on average.
 
         Losses without probabilities have nothing to add up, and without an intercept none is
         wanted. With public rows all is left as it was.
@@ -211,13 +211,13 @@ class LinearFit(Plan):
         relevance = self._relevance(plan, clip_norm, features, budget, rng)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
         interactions: Any = None if relevance is None else relevance.added
-        intercept, on = None, problem.directions
+        factor, intercept, on = 1.0, None, problem.directions
         if self._shifts(sizes) and budget.private:
             rows = rows if interactions is None else rows.widened(interactions)
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
-            intercept = noisy_shift(rows, weights, usual, releases)
+            factor, intercept = noisy_map(rows, weights, usual, releases)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
-        own, d = features.unscaled(to_numpy(weights)), data.X.shape[1]
+        own, d = features.unscaled(factor * to_numpy(weights)), data.X.shape[1]
         behind = slice(d, d + (0 if interactions is None else interactions.width))
         own, added = np.delete(own, behind, axis=0), own[behind]
         return Fitted(
@@ -234,7 +234,7 @@ class LinearFit(Plan):
             n_samples=features.n_samples,
             n_weights=features.width if on is None else on.shape[0],
             n_components=None if self.guide is None else self.guide.n_trained(problem),
-            noise=None if noise is None else noise.times(features.zoom),
+            noise=None if noise is None else noise.times(factor * features.zoom),
             intercept=intercept,
         )
 

@@ -128,14 +128,15 @@ class LogLoss(_OfClasses):
 
 
 @dataclass(frozen=True)
-class Shifted:
-    """Residuals of a loss at scores to which a number is added, one for each column."""
+class Rescaled:
+    """Residuals of a loss at scores times a factor, to which a number is added in each column."""
 
     loss: Loss
+    factor: float
     shift: np.ndarray  # (n_outputs,)
 
     def residual(self, y: Array, scores: Array) -> Array:
-        return self.loss.residual(y, scores + as_like(self.shift, scores))
+        return self.loss.residual(y, self.factor * scores + as_like(self.shift, scores))
 
 
 @dataclass(frozen=True)

@@ -1,70 +1,85 @@
-"""Intercepts of classifiers that were trained by clipped gradients, from one release.
+"""How long scores should be, and their intercepts, after training by clipped gradients.
 
 Design note. Rows of a rare class are those with large residuals, and clipping shrinks their
 gradients and not those of the others. So training ends where too little is added to the scores of
 that class: on a table with 4 % of positives, probabilities come out a third too low, however many
 steps there are and with next to no noise. Clipping the constant entry by itself would mend it,
 and cost 3 to 11 points of AUC: weights are then moved by the many rows of the other class, whose
-sum is no longer balanced. Shifting the scores once, after training, costs its share alone.
+sum is no longer balanced. Clipping also makes all scores too long: a row that is far on the wrong
+side hardly counts, so that probabilities come out too near 0 and 1. Multiplying all scores by one
+number and shifting them, once after training, mends both and costs its share alone.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpsubspace import _auto
-from dpsubspace._array import Array, namespace, to_numpy
+from dpsubspace._array import Array, at_least, at_most, namespace, to_numpy
 from dpsubspace._gradients.clipping import in_parts, shrink_factors
 from dpsubspace._gradients.linear import OuterGradients
-from dpsubspace._gradients.losses import Shifted
+from dpsubspace._gradients.losses import Rescaled
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotals, vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
 
-# Name of the release.
+# Name of the releases.
 INTERCEPT = "intercept"
 
 # How often sums of residuals are released, each where the one before has led.
-TIMES = 2
+TIMES = 3
 
 # Moves of a score that are looked at.
 _MOVES = np.linspace(-3.0, 3.0, 1201)
 
+# Part of a move by which what sums tell of it may be off, beside their noise.
+_UNSURE = 0.1
 
-def noisy_shift(source: Any, params: Array, usual: np.ndarray, releases: Releases) -> np.ndarray:
-    """Release what to add to the scores, (c,), so that probabilities add up to counts of classes.
+# Rounds in which the stretch and the shifts follow each other, and the most that one release may
+# say: a stretch is the logarithm of what scores are multiplied by.
+_ROUNDS, _FARTHEST = 2, 0.6
 
-    `source` has the gradients of the log loss of rows at released `params`. `usual` (c,) is the
-    shift that public and released numbers suggest; what is returned is it where noise hides all.
+# Norms to which derivatives are shortened of rows of several classes: x, y and w of `residual_sum`.
+_LONGEST = 0.5, 0.25, 0.25
+
+
+def noisy_map(
+    source: Any, params: Array, usual: np.ndarray, releases: Releases
+) -> tuple[float, np.ndarray]:
+    """Release what to multiply scores by, and what to add to them then, (c,).
+
+    Probabilities then add up to the counts of classes, and are no longer too near 0 and 1. `source`
+    has the gradients of the log loss of rows at released `params`. `usual` (c,) is the shift that
+    public and released numbers suggest. Where noise hides all, it is what is returned, and 1.
 
     Privacy: each of the :data:`TIMES` releases is of the sums of :func:`residual_sum`, at scores
-    that `params` and a shift give. Both are made of released numbers by then: the first shift is
-    the usual one, and the next follows from the release before. The rest is postprocessing.
-    Events: as many Gaussian mechanisms.
+    that `params`, a factor and a shift give. All are made of released numbers by then: the first
+    shift is the usual one, and the next follows from the release before. The rest is
+    postprocessing. Events: as many Gaussian mechanisms.
 
-    Sums of probabilities less counts, and their first two derivatives by a move d of the shift,
-    tell for every d how far the sum would be off: by ``r + v (exp(g d) - 1) / g`` with
-    ``g = u / v``. That is exact to second order, and to all orders where probabilities are small.
-    The further the move, the more the noise of v counts: hence the sums are taken again where the
-    first move led. A move is the one that is most likely beside a normal prior: about the
-    usual shift, and then about what was found, as wide as noise left it.
+    What sums tell is for moves near the scores that they were taken at, and the further the move,
+    the more the noise of derivatives counts: hence they are taken again where the last move led.
+    The first only shifts scores, as sums tell little of the factor where shifts are far off. A move
+    is the one that is most likely beside a normal prior: about a factor of 1 and the usual shift,
+    and then about what was found, as wide as noise left it.
     """
-    shift = usual if len(usual) == 1 else usual - usual.mean()
-    spread = np.full(len(usual), _auto.SHIFT_SPREAD)
+    factor, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
+    spread, spreads = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD)
     for _ in range(TIMES):
-        total = _sums(source.with_loss(Shifted(source.loss, shift)), params)
-        noisy = to_numpy(releases.gaussian(INTERCEPT, total))
-        noise = releases.noise_of(INTERCEPT, total)
-        off, slopes, bends = noisy.reshape(3, -1) / [[1.0], [math.sqrt(2)], [math.sqrt(2)]]
-        slopes = np.maximum(slopes, max(noise, 1e-9))
-        columns = zip(off, slopes, bends / slopes, spread, strict=True)
-        moves, spread = np.transpose([_likely(*column, noise) for column in columns])
+        total = _sums(source.with_loss(Rescaled(source.loss, factor, shift)), params)
+        noise = max(releases.noise_of(INTERCEPT, total), 1e-9)
+        sums = _Sums.of(to_numpy(releases.gaussian(INTERCEPT, total)), noise)
+        (stretch, spread), (moves, spreads) = sums.moves(spread, spreads)
+        spread = spread or _auto.STRETCH_SPREAD
         # Of several classes, each against the others: all are moved, and add up to no move.
-        shift = shift + moves * (1.0 if len(moves) == 1 else 1 - slopes / slopes.sum())
-    return shift
+        if len(moves) > 1:
+            moves = moves * (1 - sums.slopes / sums.slopes.sum())
+        factor, shift = factor * math.exp(stretch), shift * math.exp(stretch) + moves
+    return factor, shift
 
 
 def _sums(source: Any, params: Array) -> BoundedSum:
@@ -73,47 +88,143 @@ def _sums(source: Any, params: Array) -> BoundedSum:
     return totals.bounded_sums()[0]
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """Noisy sums of :func:`residual_sum`, and the deviation of the noise."""
+
+    noise: float
+    off: np.ndarray  # (c,): sum of r
+    slopes: np.ndarray  # (c,): of v, and at least the noise
+    bends: np.ndarray  # (c,): of u
+    off_by_stretch: np.ndarray  # (c,): of x
+    sure_by_move: np.ndarray  # (c,): of y
+    sure: float  # of t: above 0 where probabilities are too near 0 and 1
+    sure_by_stretch: float  # of w
+
+    @classmethod
+    def of(cls, released: np.ndarray, noise: float) -> _Sums:
+        off, slopes, bends, x, y = released[:-2].reshape(5, -1)
+        t, w = released[-2:]
+        root = math.sqrt(2)
+        return cls(noise, off, np.maximum(slopes / root, noise), bends / root, x, y, t * root, w)
+
+    def moves(
+        self, spread: float, spreads: np.ndarray
+    ) -> tuple[tuple[float, float], tuple[np.ndarray, np.ndarray]]:
+        """Most likely stretch and shifts (c,) after it, each with its deviation.
+
+        Priors have the deviations `spread` and `spreads`; with a `spread` of 0 nothing is
+        stretched. The prior of a shift is about what makes up for the stretch in a sum of
+        probabilities, or about 0 where noise hides what that is.
+        """
+        noise = math.sqrt(2) * self.noise  # of t
+        clear = self.slopes > 4 * self.noise
+        undone = np.where(clear, -self.off_by_stretch / self.slopes, 0.0)
+        told = max(self.sure_by_stretch + float(self.sure_by_move @ undone), 0.0) / noise
+        left = spread / math.hypot(told * spread, 1.0)
+        stretch, moves, spreads_left = 0.0, np.zeros(len(self.off)), spreads
+        for _ in range(_ROUNDS if spread else 1):
+            beside = moves - undone * stretch  # what shifts do beside making up for the stretch
+            sure = self.sure + float(self.sure_by_move @ beside)
+            stretch = min(max(-sure / noise * told * left**2, -_FARTHEST), _FARTHEST)
+            off, bends = self.off + self.off_by_stretch * stretch, self.bends / self.slopes
+            columns = zip(off, self.slopes, bends, undone * stretch, spreads, strict=True)
+            found = [_likely(*column, self.noise) for column in columns]
+            moves, spreads_left = np.transpose(found)
+        return (stretch, left), (moves, np.hypot(spreads_left, _UNSURE * moves))
+
+
 def _likely(
-    off: float, slope: float, bend: float, spread: float, noise: float
+    off: float, slope: float, bend: float, usual: float, spread: float, noise: float
 ) -> tuple[float, float]:
     """Most likely move of a column by noisy sums, and its standard deviation, about.
 
-    The prior is normal about no move, with the deviation `spread`. The slope is noisy as well: for
-    each move the slope that is most likely with it is taken, which divides the square of what is
-    left by ``1 + f^2 / 2``, with f for ``(exp(g d) - 1) / g``.
+    The prior is normal about the move `usual`, with the deviation `spread`. The slope is noisy as
+    well: for each move the slope that is most likely with it is taken, which divides the square of
+    what is left by ``1 + f^2 / 2``, with f for ``(exp(g d) - 1) / g``.
     """
     rate = min(max(bend, -1.0), 1.0)
     rate = rate if abs(rate) > 1e-6 else 1e-6
-    noise = max(noise, 1e-9)
     by = np.expm1(rate * _MOVES) / rate
     left = (off + slope * by) / noise / np.sqrt(1 + by**2 / 2)
-    best = np.argmin(left**2 + (_MOVES / spread) ** 2)
+    best = np.argmin(left**2 + ((_MOVES - usual) / spread) ** 2)
     told = slope * np.exp(rate * _MOVES[best]) / noise / np.sqrt(1 + by[best] ** 2 / 2)
     return float(_MOVES[best]), float(1 / np.hypot(told, 1 / spread))
 
 
 def residual_sum(grads: OuterGradients) -> BoundedSum:
-    """Sum over records of residuals r, and of their derivatives v and u by the scores, (3 c,).
+    """Sum over records of residuals r of c columns and of what scores do to them, (5 c + 2,).
 
-    Derivatives are times sqrt(2). The private gradients are those of the log loss.
+    The private gradients are those of the log loss, of probabilities p. What follows r is
+
+    - v and u, its first two derivatives by a move of its column, times sqrt(2);
+    - x, its derivative by the logarithm of a factor of all scores;
+    - y, the derivative of t by a move of the column;
+    - ``t = sum_j p_j h_j - h_k`` of a row of class k, over sqrt(2), with ``h = l / (1 - l)`` of
+      ``l = log p``: more than 0 on average where probabilities are too near 0 and 1;
+    - w, the derivative of t by the logarithm of a factor.
+
+    The h are held in derivatives of t.
 
     Proof of the bound. A row of class k has the residuals ``r = p - e_k`` of c columns, of sizes
     a: ``1 - p_k`` in that column, and ``p_j`` in others. Its derivatives are ``v = a (1 - a)`` and
     ``u = v (1 - 2 p)``. A column adds to the square of the norm of (r, sqrt(2) v, sqrt(2) u) at
     most ``a^2 + 4 a^2 (1 - a)^2 <= a``, since ``4 a (1 - a) <= 1``. All a together are at most 2,
-    and at most 1 where there is one column: the norm is at most sqrt(2), or 1. A null record moves
-    the sum by that, a replaced one by twice that. Where a record has several rows, the lemma of
-    ``_rows/records.py`` holds. A row whose gradient does not count brings nothing here either.
+    and at most 1 where there is one column.
+
+    All h are between -1 and 0, and so t is between -1 and 1. Of several columns ``t^2 / 2`` adds at
+    most 1 / 2, and x, y and w, which are shortened to norms of 1/2, 1/4 and 1/4 where they are
+    longer, add 3 / 8: the norm is below sqrt(3).
+
+    Of one column, with ``q = min(a, 1 - a)`` and ``L = log(1 / q)``, ``|x| <= q L``, ``|w| <= |x|``
+    and ``|y| <= q``, and ``q L^2 <= 4 / e^2 < 0.542``: ``x^2 + w^2 + y^2 <= 1.084 q + q^2``. With a
+    above 1/2, ``t <= L / (1 + L)``, so that ``2 t^2 <= 2 - 2 / (1 + L)``: the square of the norm is
+    at most ``1 - q + 1 / 2 - 1 / (2 + 2 L) + 1.084 q + q^2 <= 3 / 2``, since
+    ``(0.084 q + q^2) (2 + 2 L) < 0.99`` for q up to 1/2. With a up to 1/2 it is at most
+    ``a + a^2 / 2 + 1.084 a + a^2 < 3 / 2``.
+
+    A null record moves the sum by the norm, a replaced one by twice that. Where a record has
+    several rows, the lemma of ``_rows/records.py`` holds. A row whose gradient does not count
+    brings nothing here either.
     """
     xp, r = namespace(grads.residuals), grads.residuals
     counts = in_parts(grads, shrink_factors(grads.norms(), math.inf))[:, None]
     r = xp.astype(xp.where(counts > 0, r, xp.zeros_like(r)), xp.float64)
     sizes = xp.abs(r)
     p = xp.where(r < 0, 1 - sizes, sizes)
-    v = math.sqrt(2) * sizes * (1 - sizes)
-    terms = xp.concat([r, v, v * (1 - 2 * p)], axis=1) * xp.astype(counts, xp.float64)
-    bound = 1.0 if r.shape[1] == 1 else math.sqrt(2)
+    v = sizes * (1 - sizes)
+    parts = [r, math.sqrt(2) * v, math.sqrt(2) * v * (1 - 2 * p)]
+    parts += _of_one(r, p, v) if r.shape[1] == 1 else _of_several(r, p)
+    terms = xp.concat(parts, axis=1) * xp.astype(counts, xp.float64)
+    bound = math.sqrt(1.5) if r.shape[1] == 1 else math.sqrt(3)
     return vector_sum(xp.sum(terms, axis=0), bound, grads.slack())
+
+
+def _of_one(r: Array, p: Array, v: Array) -> list[Array]:
+    """x, y, t over sqrt(2) and w of one column."""
+    (logs, h), (others, h_other) = _logs(p), _logs(1 - p)
+    x, apart = (1 - p) * p * (logs - others), h - h_other
+    return [x, v * apart, r * apart / math.sqrt(2), x * apart]
+
+
+def _of_several(r: Array, p: Array) -> list[Array]:
+    """The same of several columns, of which some are shortened."""
+    xp, (logs, h) = namespace(p), _logs(p)
+    x, y = (p * (part - xp.sum(p * part, axis=1)[:, None]) for part in (logs, h))
+    own = xp.sum(xp.where(r < 0, h, xp.zeros_like(h)), axis=1)[:, None]
+    t = at_most(at_least(xp.sum(p * h, axis=1)[:, None] - own, -1.0), 1.0)
+    x, y, w = (
+        part * (most / at_least(xp.sqrt(xp.sum(part * part, axis=1)), most))[:, None]
+        for part, most in zip((x, y, xp.sum(x * h, axis=1)[:, None]), _LONGEST, strict=True)
+    )
+    return [x, y, t / math.sqrt(2), w]
+
+
+def _logs(p: Array) -> tuple[Array, Array]:
+    """Logarithms l of probabilities, or 0 of none, and ``l / (1 - l)``, which ends at -1."""
+    xp = namespace(p)
+    logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
+    return logs, xp.where(p > 0, logs / (1 - logs), -xp.ones_like(p))
 
 
 def usual_shift(scores: np.ndarray, length: float) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""The shift of scores after training: what it is of, how far a record moves it, what it mends."""
+"""Factor and shift of scores after training: what they are of, how far a record moves that, and
+what they mend."""
 
 import math
 
@@ -22,7 +23,7 @@ from dpsubspace._rows.records import Records
 from dpsubspace._solvers.intercepts import (
     INTERCEPT,
     TIMES,
-    noisy_shift,
+    noisy_map,
     residual_sum,
     usual_shift,
 )
@@ -61,7 +62,7 @@ def test_one_record_moves_the_sum_within_its_bounds(n_outputs, dtype, data):
     other = np.array([0, 1, 2, 4])
     assert move(whole, without) <= whole.norm_bound
     assert move(whole, sum_of(scores[other], y[other])) <= whole.replace_bound
-    assert whole.norm_bound < (1.0 if n_outputs == 1 else math.sqrt(2)) * 1.01
+    assert whole.norm_bound < math.sqrt(1.5 if n_outputs == 1 else 3) * 1.01
 
 
 @given(data=st.data())
@@ -77,8 +78,31 @@ def test_one_person_moves_the_sum_as_one_row_does(data):
     assert move(whole, replaced) <= whole.replace_bound
 
 
-@pytest.mark.parametrize(("scores", "reach"), [([60.0], 1.0), ([60.0, -60.0], math.sqrt(2))])
-def test_a_surely_wrong_row_reaches_the_bound(scores, reach):
+def test_no_row_of_two_classes_is_beyond_the_bound():
+    """On a grid of all probabilities: at most the root of 3 / 2, which surely wrong rows reach."""
+    scores = np.concatenate([np.linspace(-50.0, 50.0, 20_000), [900.0]])[:, None]
+    source, weights = source_of(scores, np.zeros(len(scores), int))
+    squares = [
+        np.sum(residual_sum(source.at(weights, slice(i, i + 1))).value ** 2)
+        for i in range(0, len(scores), 8)
+    ]
+    assert max(squares) == pytest.approx(1.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("c", [2, 3, 10, 300])
+def test_no_row_of_many_classes_is_beyond_the_bound(rng, c):
+    scores = rng.normal(size=(500, c)) * np.geomspace(1e-2, 100, 500)[:, None]
+    scores[::5, 0] += np.linspace(0, 30, 100)  # one large, and many small ones
+    source, weights = source_of(scores, rng.integers(0, c, 500))
+    for i in range(500):
+        found = residual_sum(source.at(weights, slice(i, i + 1)))
+        assert np.linalg.norm(found.value) <= math.sqrt(2.875) + 1e-12 < found.norm_bound
+
+
+@pytest.mark.parametrize(
+    ("scores", "reach"), [([900.0], math.sqrt(1.5)), ([900.0, -900.0], math.sqrt(2.5))]
+)
+def test_a_surely_wrong_row_is_as_long_as_can_be(scores, reach):
     rows, y = np.array([scores, scores]), np.array([0, 1 - len(scores) // 2])
     y[1] = 0 if len(scores) == 1 else 1
     without = sum_of(rows, y, who(np.array([len(scores) != 1, len(scores) == 1]), 2))
@@ -97,23 +121,69 @@ def test_the_sum_is_that_of_residuals_and_their_derivatives(rng):
 
         step = 1e-4
         low, here, high = (residuals(by) for by in (-step, 0.0, step))
-        found = sum_of(scores, y).value.reshape(3, -1)
+        found = sum_of(scores, y).value[: 3 * n_outputs].reshape(3, -1)
         np.testing.assert_allclose(found[0], here, atol=1e-10)
         np.testing.assert_allclose(found[1] / math.sqrt(2), (high - low) / (2 * step), rtol=1e-6)
         bends = (high - 2 * here + low) / step**2
         np.testing.assert_allclose(found[2] / math.sqrt(2), bends, atol=1e-4)
 
 
+@pytest.mark.parametrize("n_outputs", [1, 2, 5])
+def test_the_sum_tells_how_much_too_sure_a_model_is(rng, n_outputs):
+    """And what longer and moved scores do to that."""
+    scores, y = 0.4 * rng.normal(size=(50, n_outputs)), rng.integers(0, max(2, n_outputs), 50)
+    two = np.concatenate([np.zeros_like(scores), scores], axis=1) if n_outputs == 1 else scores
+    logs = np.log(softmax(two, axis=1))
+    weights = logs / (1 - logs)
+    columns = np.eye(two.shape[1])[-n_outputs:]
+
+    def said(by=0.0, factor=1.0):
+        """Probabilities where scores are moved and multiplied."""
+        return softmax(factor * two + by, axis=1)
+
+    def change(of, step=1e-5):
+        return (of(step) - of(-step)) / (2 * step)
+
+    found = sum_of(scores, y).value
+    longer, by_move = found[3 * n_outputs : -2].reshape(2, -1)
+    np.testing.assert_allclose(
+        longer, change(lambda h: said(factor=math.exp(h))).sum(axis=0)[-n_outputs:], atol=1e-7
+    )
+    sure = (said() * weights).sum() - weights[np.arange(50), y].sum()
+    assert found[-2] * math.sqrt(2) == pytest.approx(sure, abs=1e-9)
+    by_factor = (weights * change(lambda h: said(factor=math.exp(h)))).sum()
+    assert found[-1] == pytest.approx(by_factor, abs=1e-7)
+    moved = [(weights * change(lambda h, one=one: said(by=h * one))).sum() for one in columns]
+    np.testing.assert_allclose(by_move, moved, atol=1e-7)
+
+
 # The release --------------------------------------------------------------------------------
 
 
-def shift_of(scores, y, usual, epsilon, relation="zero_out", records=None):
-    """The shift, and its releases."""
+class Quiet(SeededNoise):
+    """No noise at all, where what is released does not know it."""
+
+    def gaussian(self, shape, scale):
+        return np.zeros(shape)
+
+    def child(self, name):
+        return self
+
+
+def map_of(scores, y, usual, epsilon, relation="zero_out", records=None, noise=None):
+    """The factor, the shift, and the releases."""
     source, weights = source_of(scores, y, records)
     target = Target(epsilon, 1e-6, relation).checked()
     budget = Budget.split(target, {INTERCEPT: Part(1.0, count=TIMES)}, len(y))
-    releases = Releases(budget, SeededNoise(0))
-    return noisy_shift(source, weights, np.asarray(usual, float), releases), releases
+    releases = Releases(budget, SeededNoise(0) if noise is None else noise)
+    return *noisy_map(source, weights, np.asarray(usual, float), releases), releases
+
+
+def labels_of(p):
+    """Labels of which as many are 1 as these probabilities say, among rows of about any of them."""
+    y, order = np.zeros(len(p), int), np.argsort(p)
+    y[order] = np.diff(np.floor(np.cumsum(p[order])), prepend=0)
+    return y
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
@@ -122,38 +192,53 @@ def test_probabilities_of_two_classes_add_up_to_their_counts(rng, share):
     n = 20_000
     scores = rng.normal(size=(n, 1)) * 1.5 + np.log(share)
     for off in (-0.8, 0.5):
-        y = (np.arange(n) < round(n * expit(scores + off).mean())).astype(int)
-        shift, _ = shift_of(scores, y, [0.0], 1e4)
-        assert abs(expit(scores + shift).mean() / y.mean() - 1) < 0.05
+        y = labels_of(expit(scores[:, 0] + off))
+        factor, shift, _ = map_of(scores, y, [0.0], 1e4)
+        assert abs(expit(factor * scores + shift).mean() / y.mean() - 1) < 0.05
 
 
 def test_probabilities_of_many_classes_come_nearer_to_their_counts(rng):
     n, off = 20_000, np.array([0.6, -0.6, 0.0, 0.4])
     scores = rng.normal(size=(n, 4)) + np.array([0.0, -3.0, -1.0, 1.0])
-    shares = softmax(scores + off, axis=1).mean(axis=0)
-    y = np.repeat(np.arange(4), np.diff(np.round(n * np.cumsum([0.0, *shares])).astype(int)))
-    shift, _ = shift_of(scores, y, np.zeros(4), 1e4)
-    before, after = (softmax(scores + by, axis=1).mean(axis=0) / shares for by in (0.0, shift))
+    y = np.argmax(scores + off + rng.gumbel(size=scores.shape), axis=1)
+    shares = np.bincount(y) / n
+    factor, shift, _ = map_of(scores, y, np.zeros(4), 1e4)
+    before, after = (
+        softmax(by * scores + move, axis=1).mean(axis=0) / shares
+        for by, move in ((1.0, 0.0), (factor, shift))
+    )
     assert abs(before - 1).max() > 0.4
     assert abs(after - 1).max() < 0.15
 
 
-@pytest.mark.parametrize("usual", [0.0, 0.4])
-def test_where_noise_hides_all_the_shift_is_the_usual_one(rng, usual):
-    """Sums of 100 rows are nothing beside noise of above 10,000.
+@pytest.mark.parametrize("n_outputs", [1, 4])
+@pytest.mark.parametrize("off", [0.5, 0.8, 1.0, 1.6])
+def test_scores_that_are_too_long_are_made_shorter(rng, n_outputs, off):
+    """And longer where they are too short: labels have the probabilities of scores times `off`.
 
-    Two releases that are z and w deviations of the noise off, with ``z^2 + w^2`` up to 6.44^2 as in
-    1 - 1e-9 of all cases, move the shift by less than 2.5, whatever the noise makes of slopes and
-    bends: the largest move on a grid of them is 2.43.
+    Without noise. What is left is that labels are drawn, with a standard error below 0.03, and that
+    derivatives do not tell all.
     """
-    shift, _ = shift_of(rng.normal(size=(100, 1)), np.zeros(100, int), [usual], 1e-4)
-    assert abs(shift[0] - usual) < 2.5
+    scores = 2 * rng.normal(size=(20_000, n_outputs)) - 1
+    two = np.concatenate([np.zeros_like(scores), scores], axis=1) if n_outputs == 1 else scores
+    y = np.argmax(off * two + rng.gumbel(size=two.shape), axis=1)
+    factor, _, _ = map_of(scores, y, np.zeros(n_outputs), 1.0, noise=Quiet(0))
+    assert abs(math.log(factor / off)) < 0.2
+
+
+@pytest.mark.parametrize("usual", [0.0, 0.4])
+def test_where_noise_hides_all_nothing_is_moved(rng, usual):
+    """Sums of 100 rows are nothing beside noise of above 10,000, of which none is drawn here."""
+    scores = rng.normal(size=(100, 1))
+    factor, shift, _ = map_of(scores, np.zeros(100, int), [usual], 1e-4, noise=Quiet(0))
+    assert abs(math.log(factor)) < 0.01
+    assert abs(shift[0] - usual) < 0.01
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_all_releases_are_charged_and_no_more_are_made(rng, relation):
     scores, y = rng.normal(size=(100, 1)), np.arange(100) % 2
-    _, made = shift_of(scores, y, [0.0], 1.0, relation)
+    _, _, made = map_of(scores, y, [0.0], 1.0, relation)
     with pytest.raises(RuntimeError, match=f"has {TIMES} releases"):
         made.gaussian(INTERCEPT, sum_of(scores, y))
 
@@ -195,7 +280,8 @@ def test_mean_probabilities_are_shares(monkeypatch, groups, relation):
     model = DPSGDFClassifier(**options).fit(X, y, groups=groups)
     n_records = n if groups is None else n // 2
     budget = model._budget(Sizes(n_records, 5, 1, persons=groups is not None))
-    noise = budget.scales[INTERCEPT] * (1 if relation == "zero_out" else 2) * 1.01 / n_records
+    unit = math.sqrt(1.5) * (1 if relation == "zero_out" else 2) * 1.01
+    noise = budget.scales[INTERCEPT] * unit / n_records
     assert abs(model.predict_proba(X)[:, 1].mean() - share) < 0.1 * share + 6.2 * noise
     monkeypatch.setattr(LinearFit, "_shifts", lambda fit, sizes: False)
     before = DPSGDFClassifier(**options).fit(X, y, groups=groups)

@@ -102,7 +102,7 @@ def fitted(Classifier=DPSGDClassifier, **options):
 
 def test_hiding_what_a_row_says_takes_twice_the_noise():
     sizes = [
-        fitted(neighboring_relation=relation)._weight_noise.sizes
+        fitted(neighboring_relation=relation, fit_intercept=False)._weight_noise.sizes
         for relation in ("zero_out", "replace_one")
     ]
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=1e-3)
@@ -110,7 +110,7 @@ def test_hiding_what_a_row_says_takes_twice_the_noise():
 
 def test_batches_persons_and_directions_count():
     """An expert's multiplier is that of each step, beside what a batch adds up to."""
-    options = {"epsilon": None, "noise_multiplier": 2.0}
+    options = {"epsilon": None, "noise_multiplier": 2.0, "fit_intercept": False}
     full, batches = (fitted(batch_size=size, **options) for size in (None, 60))
     assert batches._weight_noise.sizes == pytest.approx(5 * full._weight_noise.sizes)
     options |= {"clip_norm": 0.2}
