@@ -699,8 +699,8 @@ MUTANTS = [
             ),
             (
                 "intercepts",
-                "bound = math.sqrt(1.5) if r.shape[1] == 1 else math.sqrt(3)",
-                "bound = math.sqrt(1.2) if r.shape[1] == 1 else math.sqrt(2)",
+                "math.sqrt(1.5 if one else 2)",
+                "math.sqrt(1.2 if one else 1.5)",
                 "units/test_intercepts.py",
             ),
         ]

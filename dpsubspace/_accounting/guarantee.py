@@ -287,7 +287,7 @@ class PrivacyGuarantee:
       randomness  seeded, so not to be published: whoever knows the seed, or sees it used
                   twice, can remove the noise
       neighbours  zero_out: one record is used or not; the number of records is public
-      released    2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
+      released    3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
     """
 
     event: DpEvent

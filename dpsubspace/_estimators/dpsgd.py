@@ -156,20 +156,21 @@ class DPSGDClassifier(LinearClassifier):
     :class:`DPSGDFClassifier` does.
 
     Clipping shrinks the gradients of rows with large residuals. These are rows of rare classes,
-    which are left with scores that are too low, and rows on the wrong side, so that all scores
-    become too long and probabilities too near 0 and 1. So scores are multiplied by one number and
-    shifted after training, for 1.2 % of the budget (of mu^2). Released are three noisy sums over
-    the rows, each where the one before has led: of the probabilities of each class, less the number
-    of its rows, of how much nearer to 0 and 1 probabilities are than they should be, and of
-    derivatives of these. Of two classes a row changes such a sum by at most ``sqrt(1.5)`` in L2
-    norm (``"zero_out"``) or twice that (``"replace_one"``), and of more by ``sqrt(2)`` times as
-    much. The shift brings the mean probability of a class to the share of its rows, and the factor
-    log-odds to the length that labels show. Where noise hides that, the factor is near 1 and the
-    shift near a usual one, which is 0 where rows are not centred or belong to persons:
-    probabilities of rare classes then stay too low, often by more than a third. Nothing is changed
-    with "hinge", without an intercept, and with ``epsilon=float("inf")``; nor by
-    :class:`GEPClassifier`, where there are public rows. With few rows or a small epsilon, single
-    probabilities are biased in any case: calibrate on public rows where absolute risks matter.
+    which are left with scores that are too low, and rows on the wrong side, so that scores of two
+    classes become too long and their probabilities too near 0 and 1. So scores are shifted after
+    training, and those of two classes are multiplied by one number, for 1.2 % of the budget (of
+    mu^2). Released are three noisy sums over the rows, each where the one before has led: of the
+    probabilities of each class, less the number of its rows, and their derivatives; of two classes
+    also of how much nearer to 0 and 1 probabilities are than they should be. Of two classes a row
+    changes such a sum by at most ``sqrt(1.5)`` in L2 norm (``"zero_out"``) or twice that
+    (``"replace_one"``), and of more by ``sqrt(2)`` or twice that. The shift brings the mean
+    probability of a class to the share of its rows, and the factor log-odds to the length that
+    labels show. Where noise hides that, the factor is near 1 and the shift near a usual one, which
+    is 0 where rows are not centred or belong to persons: probabilities of rare classes then stay
+    too low, often by more than a third. Nothing is changed with "hinge", without an intercept, and
+    with ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are public rows. With
+    few rows or a small epsilon, single probabilities are biased in any case: calibrate on public
+    rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.

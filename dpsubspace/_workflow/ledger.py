@@ -167,8 +167,8 @@ class PrivacyLedger:
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)
     PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 (unit: row, relation: zero_out)
-      first: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
-      second: 2 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.45)
+      first: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
+      second: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
 
     Whatever is fitted inside of a ``with`` block is charged:
 

@@ -44,7 +44,7 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
         model.fit(X, y)
     described = multipliers(model.privacy_.event)
     assert len(seen) == len(described)
-    if seen[-1][0].value.shape == (17,):  # three that correct scores, which the event has before
+    if seen[-1][0].value.shape == (9,):  # three that correct scores, which the event has before
         seen[-6:] = [*seen[-3:], *seen[-6:-3]]
     draws = {}
     for (total, out, _), multiplier in zip(seen, described, strict=True):
@@ -52,7 +52,7 @@ def p_values(monkeypatch, Estimator, relation, factor, **options):
         if "batch_size" in options and total.value.ndim == 2 < total.value.size / 500:  # sampled
             unit = max(unit, total.norm_bound)
         noise = (out - total.value).ravel() / (multiplier * unit)
-        if len(noise) > 17:  # so few would not tell a wrong factor
+        if len(noise) > 9:  # so few would not tell a wrong factor
             draws.setdefault(total.value.ndim, []).append(noise)
     assert len(draws) == 1 + (Estimator is not DPSGDClassifier)
     return p_values_of_parts(map(np.concatenate, draws.values()))

@@ -71,7 +71,10 @@ def hospital_names():
 def check_readme(page, printed, folder):
     assert page["score"].value == pytest.approx(0.88, abs=0.08)
     assert "PrivacyLedger: epsilon 1.45 of 1.5 spent" in printed
-    one, steps = "2 x (Gaussian noise, multiplier 58.98)", "100 x (Gaussian noise, multiplier 39.5)"
+    one, steps = (
+        "3 x (Gaussian noise, multiplier 58.98)",
+        "100 x (Gaussian noise, multiplier 39.58)",
+    )
     assert f"multiplier 81.73) + {one} + {steps}" in printed
     assert page["model"].score(page["X_test"], page["y_test"]) > 0.81  # 0.775 do not come back
 

@@ -119,8 +119,11 @@ def test_degenerate_events():
 
 def test_event_of_dpsgd_is_the_hand_written_one():
     event = DPSGDClassifier(epsilon=1.0, delta=1e-5, n_iter=25).privacy_event()
-    two, steps = "2 x (Gaussian noise, multiplier 58.98)", "25 x (Gaussian noise, multiplier 18.72)"
-    assert describe(event) == f"{two} + {steps}"  # of the intercept and of the steps
+    three, steps = (
+        "3 x (Gaussian noise, multiplier 58.98)",
+        "25 x (Gaussian noise, multiplier 18.76)",
+    )
+    assert describe(event) == f"{three} + {steps}"  # of what corrects scores and of the steps
 
 
 def test_event_of_dpsgdf_adds_the_mean():
@@ -130,8 +133,8 @@ def test_event_of_dpsgdf_adds_the_mean():
     mean, intercept, steps = event.events
     assert mean.noise_multiplier == pytest.approx(3.73063 / math.sqrt(0.19), rel=1e-5)
     each = intercept.event.noise_multiplier
-    assert each == pytest.approx(3.73063 * math.sqrt(2 / 0.008), rel=1e-5) and intercept.count == 2
-    assert steps.event.noise_multiplier == pytest.approx(3.73063 * 5 / math.sqrt(0.802), rel=1e-5)
+    assert each == pytest.approx(3.73063 * math.sqrt(3 / 0.012), rel=1e-5) and intercept.count == 3
+    assert steps.event.noise_multiplier == pytest.approx(3.73063 * 5 / math.sqrt(0.798), rel=1e-5)
     assert steps.count == 25
 
 
