@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,7 @@ from dpsubspace._array import (
     BLOCK,
     EPS,
     Array,
+    Total,
     at_least,
     device,
     namespace,
@@ -190,7 +193,7 @@ class DenseGradients:
         return xp.reshape(total, self.params_shape)
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        return run_sums(self.rows, weights, counts)
+        return run_sums(self.rows, weights[:, None], counts)[:, :, 0]
 
     def slack(self) -> float:
         return self.rounding
@@ -226,9 +229,9 @@ class DenseGradients:
 #
 # Design note. Rows of one person have gradients in many directions, and their mean is several times
 # shorter than they are. A bound on the mean may therefore be smaller than one on each row, for the
-# same bias, and noise is in proportion to the bound. Gradients of persons are formed, which those
-# of rows of a linear model never are: there are fewer of them, and each costs one pass over the
-# person's rows.
+# same bias, and noise is in proportion to the bound. Of a linear model, means are formed for their
+# norms alone, a few at a time, and not at all where a person has one row: the sum of clipped means
+# is one of rows, each with the weight of its person. Of other models they are formed.
 
 # A row's gradient is shrunk to this many clip norms before the mean is taken: one row far out
 # should not decide the direction of it, and rounding is in proportion to the longest.
@@ -236,6 +239,82 @@ _LONGEST_ROW = 8.0
 
 # Numbers of the gradients of a chunk of persons (8 MiB), and of the rows that are used at once.
 _FORMED, _PIECE = 1 << 20, 1 << 20
+
+# Numbers of means that are formed at once for their norms (2 MiB).
+_MEASURED = 1 << 18
+
+
+@dataclass(frozen=True)
+class MeanGradients:
+    """Weighted sums of runs of gradients of rows, one a record, not kept as they are formed.
+
+    Rounding: a sum of some of the gradients, in whatever order, is off by at most `error` times
+    the sum of the norms of its terms. As much is added to norms, which are those of sums as they
+    are formed.
+    """
+
+    rows: Any  # Gradients of the rows, of which some can be taken
+    weights: Array  # (k,): what each row counts for, 0 where it must not count
+    counts: np.ndarray  # (m,): rows of each record, which lie one after another
+    rounding: float  # Slack of the sum over all records
+    error: float
+    shares: None = None  # each is all of its record
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.counts), *self.rows.shape[1:])
+
+    def norms(self) -> Array:
+        lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
+        found = np.bincount(self._run, lengths, minlength=len(self.counts)) * (1 + 8 * EPS)
+        several = np.flatnonzero(self.counts > 1)
+        first = int(several[0]) if len(several) else len(self.counts)
+        for some, formed in self._formed(first):
+            found[some] = formed.norms() + self.error * found[some]
+        return found
+
+    def weighted_sum(self, weights: Array) -> Array:
+        return self.rows.weighted_sum(self.weights * weights[self._run])
+
+    def slack(self) -> float:
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        return self.rounding
+
+    @cached_property
+    def _run(self) -> np.ndarray:
+        """Whose each row is."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    def _formed(self, first: int = 0) -> Iterator[tuple[slice, DenseGradients]]:
+        """Sums of the records from `first` on, a few at a time."""
+        shape, ends = self.shape[1:], np.concatenate([[0], np.cumsum(self.counts)])
+        for part in slices(len(self.counts) - first, max(1, _MEASURED // math.prod(shape))):
+            some = slice(first + part.start, first + part.stop)
+            rows = slice(ends[some.start], ends[some.stop])
+            taken = self.rows.taken(rows)
+            yield some, DenseGradients(taken.sums(self.weights[rows], self.counts[some]), shape)
+
+    # What needs gradients as rows ----------------------------------------------------------
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        return self._as_rows().sums(weights, counts)
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        return self._as_rows().inner(anchors)
+
+    def dot(self, gradient: Array) -> Array:
+        return self._as_rows().dot(gradient)
+
+    def part(self, group: Any) -> DenseGradients:
+        return self._as_rows().part(group)
+
+    def dense(self) -> Array:
+        return self.rows.sums(self.weights, self.counts)
+
+    def _as_rows(self) -> DenseGradients:
+        return DenseGradients(self.dense(), self.shape[1:], None, self.rounding)
 
 
 @dataclass(frozen=True)
@@ -246,7 +325,16 @@ class PersonSource:
     are, and is clipped as that of any record. Rounding: rows of other records may lie elsewhere in
     a chunk, where what is computed of them rounds otherwise, which
     :meth:`~dpsubspace._rows.records.Records.slack` counts for rows as long as a clip norm. Rows
-    are up to 8 times as long here. They are added up in their own order, whatever comes before.
+    are up to 8 times as long here: with s the slack of a sum of rows, that is ``8 s`` clip norms.
+
+    Of :class:`MeanGradients` norms round as well. The norms of the n records' terms add up to
+    ``T <= 8 C`` for each, with C the clip norm, and the sum v of one, as it is formed, is off by
+    ``s T / 2 n`` at most: s counts as much for all n records, in two sums. The norm that is
+    reported is between ``|v|`` and ``|v| + t + s T / 2 n``, where ``t = s T / n`` is what was added
+    to it. Had nothing been rounded, the record would bring ``min(1, C / (|v| + t)) v``, which is
+    a function of its rows, no longer than C, and moves by no more than v moves. A norm that is off
+    by a part of C moves it by no more than that: by ``4 s C / n``, which is ``8 s`` clip norms
+    for all records in two sums.
     """
 
     source: Any  # Gradients of the rows, which knows whose they are
@@ -277,41 +365,53 @@ class PersonSource:
         return self.source.bytes_read(batch)
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Numbers of records, each in one chunk: few enough for their gradients and rows."""
+        """Numbers of records, each in one chunk: few enough for their gradients and rows.
+
+        In a chunk, those of as many rows lie side by side.
+        """
         records = np.arange(self.records.n_here) if batch is None else np.asarray(batch)
-        ends = np.cumsum(self.records.counts[records])
+        counts = self.records.counts[records]
+        ends = np.cumsum(counts)
         most, chunks, start, before = self._most, [], 0, 0
         while start < len(records):
             stop = int(np.searchsorted(ends, before + self._piece, side="right"))
             stop = min(max(stop, start + 1), start + most)
-            chunks.append(records[start:stop])
+            order = np.argsort(counts[start:stop], kind="stable")
+            chunks.append(records[start:stop][order])
             start, before = stop, int(ends[stop - 1])
         return chunks or [records]
 
-    def at(self, params: Array, records: np.ndarray) -> DenseGradients:
+    def at(self, params: Array, records: np.ndarray) -> PerExampleGradients:
         rows, counts = self.records.rows_by_record(records)
         if len(rows) <= self._piece or len(records) > 1:
-            gradients, slack = self._means(params, rows, counts)
-        else:  # a record of very many rows, a piece of them after another
-            gradients, slack = 0.0, 0.0
-            for some in slices(len(rows), self._piece):
-                part, slack = self._means(params, rows[some], np.array([len(rows[some])]))
-                gradients = gradients + part
-        shape = tuple(params.shape)
-        return DenseGradients(gradients, shape, None, slack)
+            return self._means(params, rows, counts)
+        gradients, slack = Total(), 0.0
+        for some in slices(len(rows), self._piece):  # of very many rows, one piece after another
+            part = self._means(params, rows[some], np.array([len(rows[some])]))
+            gradients.add(part.dense())
+            slack = part.slack()
+        return DenseGradients(gradients.value, tuple(params.shape), None, slack)
 
-    def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> tuple[Array, float]:
+    def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> PerExampleGradients:
         grads = self.source.at(params, rows)
         weights = in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
-        slack = _LONGEST_ROW * grads.slack() + self.records.slack(EPS, self._most)
-        return grads.sums(weights, counts), slack
+        slack = _LONGEST_ROW * grads.slack()
+        if not self.source.formed:
+            error = grads.slack() / self.n_samples
+            return MeanGradients(grads, weights, counts, 2 * slack, error)
+        slack += self.records.slack(EPS, self._most)
+        return DenseGradients(grads.sums(weights, counts), tuple(params.shape), None, slack)
 
     @property
     def _most(self) -> int:
+        if not self.source.formed:
+            return self._piece
         return max(1, _FORMED // max(1, self.source.n_params))
 
     @property
     def _piece(self) -> int:
+        if not self.source.formed:
+            return self.source.gathered
         return max(1 << 10, _PIECE // max(1, self.source.width))
 
 

@@ -79,6 +79,17 @@ class OuterGradients:
     def weighted_sum(self, weights: Array) -> Array:
         return self.features.product(self.residuals, weights)
 
+    def taken(self, rows: slice) -> OuterGradients:
+        """Those of some rows, one after another, without what is known of public rows."""
+        return replace(
+            self,
+            features=self.features.taken(rows),
+            feature_norms=self.feature_norms[rows],
+            residuals=self.residuals[rows, :],
+            products=None,
+            shares=None if self.shares is None else self.shares[rows],
+        )
+
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
         found = self.features.wide().sums(self.residuals, weights, counts)
         k, width, c = found.shape
@@ -168,6 +179,16 @@ class LinearSource:
     @property
     def n_params(self) -> int:
         return self.features.width * (self.n_outputs or 1)
+
+    @property
+    def formed(self) -> bool:
+        """Whether gradients of persons are formed: on devices, and to embed them."""
+        return self._public is not None or not isinstance(self._norms, np.ndarray)
+
+    @property
+    def gathered(self) -> int:
+        """Most rows of a chunk that are gathered from anywhere."""
+        return self.features.gathered
 
     def _set_norms(self) -> None:
         norms, present = self._rows.norms(), self.records.present
