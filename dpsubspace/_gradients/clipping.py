@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -244,57 +243,112 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 _MEASURED = 1 << 18
 
 
+class Runs:
+    """Rows of some persons, one after another, of those with the fewest first."""
+
+    def __init__(self, records: Records, persons: np.ndarray):
+        persons = persons[np.argsort(records.counts[persons], kind="stable")]
+        self.rows, self.counts = records.rows_by_record(persons)
+        self.person = np.repeat(np.arange(len(persons)), self.counts)
+        self._ends = np.concatenate([[0], np.cumsum(self.counts)])
+        # Persons with several rows: some of whom all products of unit features with each other are
+        # kept, by their number of rows, and others.
+        several = int(np.searchsorted(self.counts, 2))
+        self.few, self.many = slice(several, several), slice(several, len(persons))
+        self.cosines: list[tuple[slice, np.ndarray]] | None = None
+
+    def of(self, persons: slice) -> slice:
+        """Rows of some persons."""
+        return slice(int(self._ends[persons.start]), int(self._ends[persons.stop]))
+
+    def know(self, grads: Any, most: int) -> None:
+        """Keep products of features, which do not change between steps, of up to `most` rows."""
+        first, last = self.many.start, int(np.searchsorted(self.counts, most, side="right"))
+        numbers = range(2, most + 1) if last > first else []
+        ends = np.searchsorted(self.counts, [*numbers, most + 1])
+        found = []
+        for k, start, stop in zip(numbers, ends, ends[1:], strict=False):
+            if stop > start:
+                rows = self.of(slice(start, stop))
+                found.append((rows, grads.taken(rows).cosines(k)))
+        if found and all(products is not None for _, products in found):
+            self.few, self.many = slice(first, last), slice(last, self.many.stop)
+            self.cosines = found
+        else:
+            self.cosines = []
+
+
 @dataclass(frozen=True)
 class MeanGradients:
-    """Weighted sums of runs of gradients of rows, one a record, not kept as they are formed.
+    """Weighted sums of gradients ``phi_i r_i^T`` of rows, one a record, formed for norms at most.
 
-    Rounding: a sum of some of the gradients, in whatever order, is off by at most `error` times
-    the sum of the norms of its terms. As much is added to norms, which are those of sums as they
-    are formed.
+    The norm of a sum of one gradient follows from its factors. The squared norm of a sum of several
+    is ``sum_ij (phi_i . phi_j) (r_i . r_j)``, of which the first factors are the same in all steps.
+    Where they are not kept, the sum is formed.
+
+    Norms are never too small. With T the sum of the norms of the terms, rounding moves a sum that
+    is formed by at most ``formed T``, of which twice as much is added to its norm. It moves the
+    squared norm by products by at most ``products T^2``, which is added to the square: with terms
+    as parts of T, these are products of unit vectors, and of vectors of which the norms add up to
+    1. By entries, a product of the former is off by twice what one of them is, and by half an
+    epsilon for each of its columns; their sums with the latter by half of one for each row, in the
+    matrix product and after it, and for each column of residuals (Higham, 2002, section 3.1).
     """
 
     rows: Any  # Gradients of the rows, of which some can be taken
     weights: Array  # (k,): what each row counts for, 0 where it must not count
-    counts: np.ndarray  # (m,): rows of each record, which lie one after another
+    runs: Runs  # Whose the rows are
     rounding: float  # Slack of the sum over all records
-    error: float
+    formed: float  # What rounding can do to a sum, and to a squared norm
+    products: float
     shares: None = None  # each is all of its record
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (len(self.counts), *self.rows.shape[1:])
+        return (len(self.runs.counts), *self.rows.shape[1:])
 
     def norms(self) -> Array:
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
-        found = np.bincount(self._run, lengths, minlength=len(self.counts)) * (1 + 8 * EPS)
-        several = np.flatnonzero(self.counts > 1)
-        first = int(several[0]) if len(several) else len(self.counts)
-        for some, formed in self._formed(first):
-            found[some] = formed.norms() + self.error * found[some]
+        found = np.bincount(self.runs.person, lengths, minlength=self.shape[0]) * (1 + 8 * EPS)
+        for some, norms in ((self.runs.few, self._by_products), (self.runs.many, self._as_formed)):
+            if some.stop > some.start:
+                found[some] = norms(some, found[some])
         return found
 
+    def _by_products(self, some: slice, longest: np.ndarray) -> np.ndarray:
+        rows, units = self.runs.of(some), np.where(longest > 0, longest, 1.0)
+        weights, person = self.weights[rows], self.runs.person[rows] - some.start
+        counts, residuals = weights > 0, self.rows.residuals[rows, :]
+        weights = weights * np.where(counts, self.rows.feature_norms[rows], 0.0) / units[person]
+        if not bool(counts.all()):
+            residuals = np.where(counts[:, None], residuals, 0.0)
+        parts = np.multiply(residuals, weights[:, None], order="C")
+        found = np.empty_like(parts)
+        for own, cosines in self.runs.cosines or []:
+            own = slice(own.start - rows.start, own.stop - rows.start)
+            shape = (*cosines.shape[:2], -1)
+            np.matmul(cosines, parts[own].reshape(shape), out=found[own].reshape(shape))
+        squares = np.bincount(person, np.einsum("ij,ij->i", found, parts), minlength=len(units))
+        norms = units * np.sqrt(np.maximum(squares, 0.0) + self.products)
+        return np.minimum(norms * (1 + 8 * EPS), longest)
+
+    def _as_formed(self, some: slice, longest: np.ndarray) -> np.ndarray:
+        norms = np.empty_like(longest)
+        for part in slices(len(norms), max(1, _MEASURED // math.prod(self.shape[1:]))):
+            persons = slice(some.start + part.start, some.start + part.stop)
+            rows = self.runs.of(persons)
+            sums = self.rows.taken(rows).sums(self.weights[rows], self.runs.counts[persons])
+            norms[part] = DenseGradients(sums, self.shape[1:]).norms()
+        return norms + 2 * self.formed * longest
+
     def weighted_sum(self, weights: Array) -> Array:
-        return self.rows.weighted_sum(self.weights * weights[self._run])
+        return self.rows.weighted_sum(self.weights * weights[self.runs.person])
 
     def slack(self) -> float:
         return self.rounding
 
     def wide_slack(self) -> float:
         return self.rounding
-
-    @cached_property
-    def _run(self) -> np.ndarray:
-        """Whose each row is."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    def _formed(self, first: int = 0) -> Iterator[tuple[slice, DenseGradients]]:
-        """Sums of the records from `first` on, a few at a time."""
-        shape, ends = self.shape[1:], np.concatenate([[0], np.cumsum(self.counts)])
-        for part in slices(len(self.counts) - first, max(1, _MEASURED // math.prod(shape))):
-            some = slice(first + part.start, first + part.stop)
-            rows = slice(ends[some.start], ends[some.stop])
-            taken = self.rows.taken(rows)
-            yield some, DenseGradients(taken.sums(self.weights[rows], self.counts[some]), shape)
 
     # What needs gradients as rows ----------------------------------------------------------
 
@@ -311,7 +365,7 @@ class MeanGradients:
         return self._as_rows().part(group)
 
     def dense(self) -> Array:
-        return self.rows.sums(self.weights, self.counts)
+        return self.rows.sums(self.weights, self.runs.counts)
 
     def _as_rows(self) -> DenseGradients:
         return DenseGradients(self.dense(), self.shape[1:], None, self.rounding)
@@ -327,14 +381,17 @@ class PersonSource:
     :meth:`~dpsubspace._rows.records.Records.slack` counts for rows as long as a clip norm. Rows
     are up to 8 times as long here: with s the slack of a sum of rows, that is ``8 s`` clip norms.
 
-    Of :class:`MeanGradients` norms round as well. The norms of the n records' terms add up to
-    ``T <= 8 C`` for each, with C the clip norm, and the sum v of one, as it is formed, is off by
-    ``s T / 2 n`` at most: s counts as much for all n records, in two sums. The norm that is
-    reported is between ``|v|`` and ``|v| + t + s T / 2 n``, where ``t = s T / n`` is what was added
-    to it. Had nothing been rounded, the record would bring ``min(1, C / (|v| + t)) v``, which is
-    a function of its rows, no longer than C, and moves by no more than v moves. A norm that is off
-    by a part of C moves it by no more than that: by ``4 s C / n``, which is ``8 s`` clip norms
-    for all records in two sums.
+    Of :class:`MeanGradients` norms round as well, and more than the sum. Take one record, with C
+    the clip norm, v the sum of its terms and ``T <= 8 C`` that of their norms. Had nothing been
+    rounded, its norm would be reported as a function f of v and T: as ``|v| + 2 e T``, where e is
+    what rounding does to a sum that is formed, or as the root of ``|v|^2 + e' T^2``, where e' is
+    what it does to products, or as T if that is less. The record would bring ``min(1, C / f) v``,
+    which is no longer than C, and moves by no more than v moves. What is reported instead, g, is
+    off by at most ``e T``, or its square by ``e' T^2``. What the record brings is then off by at
+    most ``|max(C, f) - max(C, g)|``: by ``8 e C`` or, since a difference of squares is that of the
+    roots times their sum, ``32 e' C``. For n records in two sums, this adds up to ``16 n e`` or
+    ``64 n e'`` clip norms. It may be one for a record and the other for the next one, or for the
+    same in another table.
     """
 
     source: Any  # Gradients of the rows, which knows whose they are
@@ -365,42 +422,67 @@ class PersonSource:
         return self.source.bytes_read(batch)
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Numbers of records, each in one chunk: few enough for their gradients and rows.
-
-        In a chunk, those of as many rows lie side by side.
-        """
-        records = np.arange(self.records.n_here) if batch is None else np.asarray(batch)
-        counts = self.records.counts[records]
-        ends = np.cumsum(counts)
-        most, chunks, start, before = self._most, [], 0, 0
-        while start < len(records):
-            stop = int(np.searchsorted(ends, before + self._piece, side="right"))
+        """Numbers of records, each in one chunk: few enough for their gradients and rows."""
+        counts = self.records.counts
+        counts = counts if batch is None else counts[batch]
+        ends, most, piece = np.cumsum(counts), self._most, self._piece
+        chunks, start, before = [], 0, 0
+        while start < len(counts):
+            stop = int(np.searchsorted(ends, before + piece, side="right"))
             stop = min(max(stop, start + 1), start + most)
-            order = np.argsort(counts[start:stop], kind="stable")
-            chunks.append(records[start:stop][order])
+            chunks.append(slice(start, stop) if batch is None else batch[start:stop])
             start, before = stop, int(ends[stop - 1])
-        return chunks or [records]
+        return chunks or [slice(0, 0) if batch is None else batch]
 
-    def at(self, params: Array, records: np.ndarray) -> PerExampleGradients:
-        rows, counts = self.records.rows_by_record(records)
-        if len(rows) <= self._piece or len(records) > 1:
-            return self._means(params, rows, counts)
-        gradients, slack = Total(), 0.0
-        for some in slices(len(rows), self._piece):  # of very many rows, one piece after another
-            part = self._means(params, rows[some], np.array([len(rows[some])]))
-            gradients.add(part.dense())
+    def at(self, params: Array, records: Array) -> PerExampleGradients:
+        if isinstance(records, slice):
+            persons = np.arange(*records.indices(self.records.n_here))
+        else:
+            persons = records
+        n_rows = int(self.records.counts[persons].sum())
+        if n_rows > self._piece and len(persons) == 1:
+            return self._in_pieces(params, persons)
+        if self.source.formed:
+            return self._formed(params, *self.records.rows_by_record(persons))
+        if not isinstance(records, slice):
+            return self._means(params, Runs(self.records, persons))
+        # A chunk of all records is the same in each step.
+        known, place = self.source.runs, (records.start, records.stop)
+        if place not in known:
+            known[place] = Runs(self.records, persons)
+        return self._means(params, known[place], self.source.longest_kept)
+
+    def _in_pieces(self, params: Array, person: np.ndarray) -> DenseGradients:
+        """The gradient of a person of very many rows: a piece of them after another."""
+        rows, total, slack = self.records.rows_by_record(person)[0], Total(), 0.0
+        for some in slices(len(rows), self._piece):
+            part = self._formed(params, rows[some], np.array([len(rows[some])]))
+            total.add(part.rows)
             slack = part.slack()
-        return DenseGradients(gradients.value, tuple(params.shape), None, slack)
+        return DenseGradients(total.value, tuple(params.shape), None, slack)
 
-    def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> PerExampleGradients:
+    def _formed(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> DenseGradients:
         grads = self.source.at(params, rows)
-        weights = in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
+        sums = grads.sums(self._weights(grads), counts)
+        return DenseGradients(sums, tuple(params.shape), None, self._slack(grads))
+
+    def _means(self, params: Array, runs: Runs, kept: int = 0) -> MeanGradients:
+        grads = self.source.at(params, runs.rows)
+        if kept > 1 and runs.cosines is None:
+            runs.know(grads, kept)
+        weights, slack = self._weights(grads), self._slack(grads)
+        return MeanGradients(grads, weights, runs, slack, *self.source.norm_slack)
+
+    def _weights(self, grads: PerExampleGradients) -> Array:
+        """What rows count for: their part of the record, less where they are very long."""
+        return in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
+
+    def _slack(self, grads: PerExampleGradients) -> float:
         slack = _LONGEST_ROW * grads.slack()
-        if not self.source.formed:
-            error = grads.slack() / self.n_samples
-            return MeanGradients(grads, weights, counts, 2 * slack, error)
-        slack += self.records.slack(EPS, self._most)
-        return DenseGradients(grads.sums(weights, counts), tuple(params.shape), None, slack)
+        if self.source.formed:
+            return slack + self.records.slack(EPS, self._most)
+        formed, products = self.source.norm_slack
+        return slack + self.n_samples * max(16 * formed, 64 * products)
 
     @property
     def _most(self) -> int:

@@ -484,6 +484,11 @@ class AffineRows(RecordRows):
 
     batch_slack = slack
 
+    @property
+    def own_rounding(self) -> float:
+        """How far rounding can move a record that is mixed by itself, in units of its norm."""
+        return (self.width + 8) * EPS * (1.0 if self.mixing is None else self.mixing.condition)
+
 
 class AffineBlock:
     """Some records: ``shrink_i W^T u_i``.

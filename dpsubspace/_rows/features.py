@@ -370,6 +370,14 @@ class Features(RecordRows):
             regrouped = self.chunk
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
 
+    @property
+    def own_rounding(self) -> float:
+        """How far rounding can move features that are formed in float64, in units of a norm.
+
+        Less a mean, both parts are up to ``1 / floor`` times as long as what is left of them.
+        """
+        return 8 * EPS / (1.0 if self.shift is None else self.floor)
+
     def _longer(self, slack: float, eps: float) -> float:
         """Slack of shifted features from that of their first part."""
         if self.shift is None:
