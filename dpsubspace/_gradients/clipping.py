@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -309,7 +309,8 @@ class MeanGradients:
 
     def norms(self) -> Array:
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
-        found = np.bincount(self.runs.person, lengths, minlength=self.shape[0]) * (1 + 8 * EPS)
+        found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
+        found *= 1 + (8 + self.runs.counts) * EPS
         for some, norms in ((self.runs.few, self._by_products), (self.runs.many, self._as_formed)):
             if some.stop > some.start:
                 found[some] = norms(some, found[some])
@@ -435,6 +436,7 @@ class PersonSource:
         return chunks or [slice(0, 0) if batch is None else batch]
 
     def at(self, params: Array, records: Array) -> PerExampleGradients:
+        """Gradients of the records of a chunk, in any order."""
         if isinstance(records, slice):
             persons = np.arange(*records.indices(self.records.n_here))
         else:
@@ -446,7 +448,8 @@ class PersonSource:
             return self._formed(params, *self.records.rows_by_record(persons))
         if not isinstance(records, slice):
             return self._means(params, Runs(self.records, persons))
-        # A chunk of all records is the same in each step.
+        # A chunk of all records is the same in each step. Whose products are kept decides how long
+        # a step takes, and what rounding does to norms, which the slack covers either way.
         known, place = self.source.runs, (records.start, records.stop)
         if place not in known:
             known[place] = Runs(self.records, persons)

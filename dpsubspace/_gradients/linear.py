@@ -221,7 +221,10 @@ class LinearSource:
 
     @property
     def longest_kept(self) -> int:
-        """Most rows of a person of whose features all products with each other are kept."""
+        """Most rows of a person of whose features all products with each other are kept.
+
+        They take up to 256 MiB, and no more than features would, with which norms are as fast.
+        """
         return min(_MOST_KEPT, self.width, _KEPT // (8 * max(1, self.features.n_rows)))
 
     @property
