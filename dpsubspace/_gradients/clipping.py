@@ -310,7 +310,7 @@ class MeanGradients:
     def norms(self) -> Array:
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
         found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
-        found *= 1 + (8 + self.runs.counts) * EPS
+        found = found * (1 + (8 + self.runs.counts) * EPS)  # of no rows they are integers
         for some, norms in ((self.runs.few, self._by_products), (self.runs.many, self._as_formed)):
             if some.stop > some.start:
                 found[some] = norms(some, found[some])

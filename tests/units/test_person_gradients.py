@@ -174,6 +174,21 @@ def test_no_products_are_kept_of_features_that_cannot_be_divided_by_their_norm(r
     np.testing.assert_allclose(gradients.norms(), exact, rtol=1e-12)
 
 
+def test_a_chunk_of_persons_without_rows_brings_nothing():
+    records = Records.of_groups(np.zeros(0, dtype=int), 3)
+    features = Features(np.zeros((0, 2)), PLAIN, None, records)
+    source = LinearSource(CLASSIFIER_LOSSES["log_loss"], features, np.zeros(0, int), n_outputs=1)
+    persons = PersonSource(source, 0.1)
+    for chunk in (
+        *persons.chunks(),
+        *persons.chunks(np.array([1])),
+        *persons.chunks(np.zeros(0, int)),
+    ):
+        gradients = persons.at(np.ones((2, 1)), chunk)
+        assert not gradients.norms().any()
+        assert not clipped_sum(gradients, 0.1).value.any()
+
+
 def test_weights_of_columns_change_what_is_kept(rng):
     source = of_persons("shifted", rng)
     weights = rng.normal(size=(source.width, C))
