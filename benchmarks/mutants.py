@@ -385,6 +385,18 @@ MUTANTS = [
                 PERSONS,
             ),
             (
+                "_gradients/clipping.py",
+                "np.sqrt(np.maximum(squares, 0.0) + self.products)",
+                "0.5 * np.sqrt(np.maximum(squares, 0.0) + self.products)",
+                f"{PERSONS} units/test_person_gradients.py",
+            ),
+            (
+                "_gradients/clipping.py",
+                "self.weights * weights[self.runs.person]",
+                "self.weights",
+                f"{PERSONS} units/test_person_gradients.py",
+            ),
+            (
                 "_gradients/factors.py",
                 "most = min(_LARGEST, torch.finfo(part.dtype).max)",
                 "most = _LARGEST",

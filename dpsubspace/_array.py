@@ -406,20 +406,48 @@ def weighted(R: Array, weights: Array) -> Array:
     return xp.where(weights > 0, R * weights, xp.zeros_like(R))
 
 
-def run_sums(rows: Array, weights: Array, counts: np.ndarray) -> Array:
-    """Weighted sums (m, p) of runs of rows in float64, `counts` long; weight 0 adds exactly 0."""
-    xp = namespace(weights)
-    if isinstance(weights, np.ndarray):
-        used = np.flatnonzero(weights)
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        starts = np.searchsorted(used, ends)
-        runs = sparse.csr_array((weights[used], used, starts), shape=(len(counts), rows.shape[0]))
-        found = runs @ rows
-        return found.toarray() if sparse.issparse(found) else np.asarray(found)
-    torch_rows = xp.where((weights == 0)[:, None], xp.zeros_like(rows), rows)
-    run = as_like(np.repeat(np.arange(len(counts)), counts), weights).long()
-    total = xp.zeros((len(counts), rows.shape[1]), dtype=xp.float64, device=weights.device)
-    return total.index_add_(0, run, torch_rows.double() * weights.double()[:, None])
+def run_sums(rows: Array, R: Array, counts: np.ndarray) -> Array:
+    """Sums (m, d, c) of ``rows[i] R[i]^T`` over runs of rows in float64, `counts` long.
+
+    A row of which all of `R` is 0 adds exactly 0. Each run is added up as :func:`row_product` adds
+    up a chunk: by blocks, whatever lies beside it.
+    """
+    xp, c = namespace(R), R.shape[1]
+    if sparse.issparse(rows):
+        return np.stack([_sparse_run_sums(rows, column, counts) for column in R.T], axis=2)
+    absent = ~(R != 0).any(axis=1)
+    if bool(absent.any()):
+        rows = xp.where(absent[:, None], xp.zeros_like(rows), rows)
+    rows, R = xp.astype(rows, xp.float64, copy=False), xp.astype(R, xp.float64, copy=False)
+    if isinstance(R, np.ndarray):
+        return _dense_run_sums(rows, R, counts)
+    run = as_like(np.repeat(np.arange(len(counts)), counts), R).long()
+    total = xp.zeros((len(counts), rows.shape[1], c), dtype=xp.float64, device=R.device)
+    for k in range(c):
+        total[:, :, k].index_add_(0, run, rows * R[:, k : k + 1])
+    return total
+
+
+def _sparse_run_sums(rows: Any, weights: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    used = np.flatnonzero(weights)
+    starts = np.searchsorted(used, np.concatenate([[0], np.cumsum(counts)]))
+    runs = sparse.csr_array((weights[used], used, starts), shape=(len(counts), rows.shape[0]))
+    return (runs @ rows).toarray()
+
+
+def _dense_run_sums(rows: np.ndarray, R: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """One product for runs of one length that lie side by side, and for each that is long."""
+    (d, c), m = (rows.shape[1], R.shape[1]), len(counts)
+    total, ends = np.zeros((m, d, c)), np.concatenate([[0], np.cumsum(counts)])
+    begins = np.flatnonzero((np.diff(counts, prepend=-1) != 0) | (counts > BLOCK))
+    for i, j in zip(begins, [*begins[1:], m], strict=True):
+        some, k = slice(ends[i], ends[j]), counts[i]
+        if k > BLOCK:
+            total[i] = row_product(rows[some, :], R[some, :])
+        elif k:
+            ours = rows[some, :].reshape(-1, k, d).swapaxes(1, 2)
+            np.matmul(ours, R.T[:, some].reshape(c, -1, k).transpose(1, 2, 0), out=total[i:j])
+    return total
 
 
 def column_sums(R: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from dpsubspace._array import (
     BLOCK,
     EPS,
     Array,
+    Total,
     at_least,
     device,
     namespace,
@@ -190,7 +192,7 @@ class DenseGradients:
         return xp.reshape(total, self.params_shape)
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        return run_sums(self.rows, weights, counts)
+        return run_sums(self.rows, weights[:, None], counts)[:, :, 0]
 
     def slack(self) -> float:
         return self.rounding
@@ -226,9 +228,9 @@ class DenseGradients:
 #
 # Design note. Rows of one person have gradients in many directions, and their mean is several times
 # shorter than they are. A bound on the mean may therefore be smaller than one on each row, for the
-# same bias, and noise is in proportion to the bound. Gradients of persons are formed, which those
-# of rows of a linear model never are: there are fewer of them, and each costs one pass over the
-# person's rows.
+# same bias, and noise is in proportion to the bound. Of a linear model, means are formed for their
+# norms alone, a few at a time, and not at all where a person has one row: the sum of clipped means
+# is one of rows, each with the weight of its person. Of other models they are formed.
 
 # A row's gradient is shrunk to this many clip norms before the mean is taken: one row far out
 # should not decide the direction of it, and rounding is in proportion to the longest.
@@ -236,6 +238,138 @@ _LONGEST_ROW = 8.0
 
 # Numbers of the gradients of a chunk of persons (8 MiB), and of the rows that are used at once.
 _FORMED, _PIECE = 1 << 20, 1 << 20
+
+# Numbers of means that are formed at once for their norms (2 MiB).
+_MEASURED = 1 << 18
+
+
+class Runs:
+    """Rows of some persons, one after another, of those with the fewest first."""
+
+    def __init__(self, records: Records, persons: np.ndarray):
+        persons = persons[np.argsort(records.counts[persons], kind="stable")]
+        self.rows, self.counts = records.rows_by_record(persons)
+        self.person = np.repeat(np.arange(len(persons)), self.counts)
+        self._ends = np.concatenate([[0], np.cumsum(self.counts)])
+        # Persons with several rows: some of whom all products of unit features with each other are
+        # kept, by their number of rows, and others.
+        several = int(np.searchsorted(self.counts, 2))
+        self.few, self.many = slice(several, several), slice(several, len(persons))
+        self.cosines: list[tuple[slice, np.ndarray]] | None = None
+
+    def of(self, persons: slice) -> slice:
+        """Rows of some persons."""
+        return slice(int(self._ends[persons.start]), int(self._ends[persons.stop]))
+
+    def know(self, grads: Any, most: int) -> None:
+        """Keep products of features, which do not change between steps, of up to `most` rows."""
+        first, last = self.many.start, int(np.searchsorted(self.counts, most, side="right"))
+        numbers = range(2, most + 1) if last > first else []
+        ends = np.searchsorted(self.counts, [*numbers, most + 1])
+        found = []
+        for k, start, stop in zip(numbers, ends, ends[1:], strict=False):
+            if stop > start:
+                rows = self.of(slice(start, stop))
+                found.append((rows, grads.taken(rows).cosines(k)))
+        if found and all(products is not None for _, products in found):
+            self.few, self.many = slice(first, last), slice(last, self.many.stop)
+            self.cosines = found
+        else:
+            self.cosines = []
+
+
+@dataclass(frozen=True)
+class MeanGradients:
+    """Weighted sums of gradients ``phi_i r_i^T`` of rows, one a record, formed for norms at most.
+
+    The norm of a sum of one gradient follows from its factors. The squared norm of a sum of several
+    is ``sum_ij (phi_i . phi_j) (r_i . r_j)``, of which the first factors are the same in all steps.
+    Where they are not kept, the sum is formed.
+
+    Norms are never too small. With T the sum of the norms of the terms, rounding moves a sum that
+    is formed by at most ``formed T``, of which twice as much is added to its norm. It moves the
+    squared norm by products by at most ``products T^2``, which is added to the square: with terms
+    as parts of T, these are products of unit vectors, and of vectors of which the norms add up to
+    1. By entries, a product of the former is off by twice what one of them is, and by half an
+    epsilon for each of its columns; their sums with the latter by half of one for each row, in the
+    matrix product and after it, and for each column of residuals (Higham, 2002, section 3.1).
+    """
+
+    rows: Any  # Gradients of the rows, of which some can be taken
+    weights: Array  # (k,): what each row counts for, 0 where it must not count
+    runs: Runs  # Whose the rows are
+    rounding: float  # Slack of the sum over all records
+    formed: float  # What rounding can do to a sum, and to a squared norm
+    products: float
+    shares: None = None  # each is all of its record
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.runs.counts), *self.rows.shape[1:])
+
+    def norms(self) -> Array:
+        lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
+        found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
+        found = found * (1 + (8 + self.runs.counts) * EPS)  # of no rows they are integers
+        for some, norms in ((self.runs.few, self._by_products), (self.runs.many, self._as_formed)):
+            if some.stop > some.start:
+                found[some] = norms(some, found[some])
+        return found
+
+    def _by_products(self, some: slice, longest: np.ndarray) -> np.ndarray:
+        rows, units = self.runs.of(some), np.where(longest > 0, longest, 1.0)
+        weights, person = self.weights[rows], self.runs.person[rows] - some.start
+        counts, residuals = weights > 0, self.rows.residuals[rows, :]
+        weights = weights * np.where(counts, self.rows.feature_norms[rows], 0.0) / units[person]
+        if not bool(counts.all()):
+            residuals = np.where(counts[:, None], residuals, 0.0)
+        parts = np.multiply(residuals, weights[:, None], order="C")
+        found = np.empty_like(parts)
+        for own, cosines in self.runs.cosines or []:
+            own = slice(own.start - rows.start, own.stop - rows.start)
+            shape = (*cosines.shape[:2], -1)
+            np.matmul(cosines, parts[own].reshape(shape), out=found[own].reshape(shape))
+        squares = np.bincount(person, np.einsum("ij,ij->i", found, parts), minlength=len(units))
+        norms = units * np.sqrt(np.maximum(squares, 0.0) + self.products)
+        return np.minimum(norms * (1 + 8 * EPS), longest)
+
+    def _as_formed(self, some: slice, longest: np.ndarray) -> np.ndarray:
+        norms = np.empty_like(longest)
+        for part in slices(len(norms), max(1, _MEASURED // math.prod(self.shape[1:]))):
+            persons = slice(some.start + part.start, some.start + part.stop)
+            rows = self.runs.of(persons)
+            sums = self.rows.taken(rows).sums(self.weights[rows], self.runs.counts[persons])
+            norms[part] = DenseGradients(sums, self.shape[1:]).norms()
+        return norms + 2 * self.formed * longest
+
+    def weighted_sum(self, weights: Array) -> Array:
+        return self.rows.weighted_sum(self.weights * weights[self.runs.person])
+
+    def slack(self) -> float:
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        return self.rounding
+
+    # What needs gradients as rows ----------------------------------------------------------
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        return self._as_rows().sums(weights, counts)
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        return self._as_rows().inner(anchors)
+
+    def dot(self, gradient: Array) -> Array:
+        return self._as_rows().dot(gradient)
+
+    def part(self, group: Any) -> DenseGradients:
+        return self._as_rows().part(group)
+
+    def dense(self) -> Array:
+        return self.rows.sums(self.weights, self.runs.counts)
+
+    def _as_rows(self) -> DenseGradients:
+        return DenseGradients(self.dense(), self.shape[1:], None, self.rounding)
 
 
 @dataclass(frozen=True)
@@ -246,7 +380,19 @@ class PersonSource:
     are, and is clipped as that of any record. Rounding: rows of other records may lie elsewhere in
     a chunk, where what is computed of them rounds otherwise, which
     :meth:`~dpsubspace._rows.records.Records.slack` counts for rows as long as a clip norm. Rows
-    are up to 8 times as long here. They are added up in their own order, whatever comes before.
+    are up to 8 times as long here: with s the slack of a sum of rows, that is ``8 s`` clip norms.
+
+    Of :class:`MeanGradients` norms round as well, and more than the sum. Take one record, with C
+    the clip norm, v the sum of its terms and ``T <= 8 C`` that of their norms. Had nothing been
+    rounded, its norm would be reported as a function f of v and T: as ``|v| + 2 e T``, where e is
+    what rounding does to a sum that is formed, or as the root of ``|v|^2 + e' T^2``, where e' is
+    what it does to products, or as T if that is less. The record would bring ``min(1, C / f) v``,
+    which is no longer than C, and moves by no more than v moves. What is reported instead, g, is
+    off by at most ``e T``, or its square by ``e' T^2``. What the record brings is then off by at
+    most ``|max(C, f) - max(C, g)|``: by ``8 e C`` or, since a difference of squares is that of the
+    roots times their sum, ``32 e' C``. For n records in two sums, this adds up to ``16 n e`` or
+    ``64 n e'`` clip norms. It may be one for a record and the other for the next one, or for the
+    same in another table.
     """
 
     source: Any  # Gradients of the rows, which knows whose they are
@@ -278,40 +424,79 @@ class PersonSource:
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         """Numbers of records, each in one chunk: few enough for their gradients and rows."""
-        records = np.arange(self.records.n_here) if batch is None else np.asarray(batch)
-        ends = np.cumsum(self.records.counts[records])
-        most, chunks, start, before = self._most, [], 0, 0
-        while start < len(records):
-            stop = int(np.searchsorted(ends, before + self._piece, side="right"))
+        counts = self.records.counts
+        counts = counts if batch is None else counts[batch]
+        ends, most, piece = np.cumsum(counts), self._most, self._piece
+        chunks, start, before = [], 0, 0
+        while start < len(counts):
+            stop = int(np.searchsorted(ends, before + piece, side="right"))
             stop = min(max(stop, start + 1), start + most)
-            chunks.append(records[start:stop])
+            chunks.append(slice(start, stop) if batch is None else batch[start:stop])
             start, before = stop, int(ends[stop - 1])
-        return chunks or [records]
+        return chunks or [slice(0, 0) if batch is None else batch]
 
-    def at(self, params: Array, records: np.ndarray) -> DenseGradients:
-        rows, counts = self.records.rows_by_record(records)
-        if len(rows) <= self._piece or len(records) > 1:
-            gradients, slack = self._means(params, rows, counts)
-        else:  # a record of very many rows, a piece of them after another
-            gradients, slack = 0.0, 0.0
-            for some in slices(len(rows), self._piece):
-                part, slack = self._means(params, rows[some], np.array([len(rows[some])]))
-                gradients = gradients + part
-        shape = tuple(params.shape)
-        return DenseGradients(gradients, shape, None, slack)
+    def at(self, params: Array, records: Array) -> PerExampleGradients:
+        """Gradients of the records of a chunk, in any order."""
+        if isinstance(records, slice):
+            persons = np.arange(*records.indices(self.records.n_here))
+        else:
+            persons = records
+        n_rows = int(self.records.counts[persons].sum())
+        if n_rows > self._piece and len(persons) == 1:
+            return self._in_pieces(params, persons)
+        if self.source.formed:
+            return self._formed(params, *self.records.rows_by_record(persons))
+        if not isinstance(records, slice):
+            return self._means(params, Runs(self.records, persons))
+        # A chunk of all records is the same in each step. Whose products are kept decides how long
+        # a step takes, and what rounding does to norms, which the slack covers either way.
+        known, place = self.source.runs, (records.start, records.stop)
+        if place not in known:
+            known[place] = Runs(self.records, persons)
+        return self._means(params, known[place], self.source.longest_kept)
 
-    def _means(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> tuple[Array, float]:
+    def _in_pieces(self, params: Array, person: np.ndarray) -> DenseGradients:
+        """The gradient of a person of very many rows: a piece of them after another."""
+        rows, total, slack = self.records.rows_by_record(person)[0], Total(), 0.0
+        for some in slices(len(rows), self._piece):
+            part = self._formed(params, rows[some], np.array([len(rows[some])]))
+            total.add(part.rows)
+            slack = part.slack()
+        return DenseGradients(total.value, tuple(params.shape), None, slack)
+
+    def _formed(self, params: Array, rows: np.ndarray, counts: np.ndarray) -> DenseGradients:
         grads = self.source.at(params, rows)
-        weights = in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
-        slack = _LONGEST_ROW * grads.slack() + self.records.slack(EPS, self._most)
-        return grads.sums(weights, counts), slack
+        sums = grads.sums(self._weights(grads), counts)
+        return DenseGradients(sums, tuple(params.shape), None, self._slack(grads))
+
+    def _means(self, params: Array, runs: Runs, kept: int = 0) -> MeanGradients:
+        grads = self.source.at(params, runs.rows)
+        if kept > 1 and runs.cosines is None:
+            runs.know(grads, kept)
+        weights, slack = self._weights(grads), self._slack(grads)
+        return MeanGradients(grads, weights, runs, slack, *self.source.norm_slack)
+
+    def _weights(self, grads: PerExampleGradients) -> Array:
+        """What rows count for: their part of the record, less where they are very long."""
+        return in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
+
+    def _slack(self, grads: PerExampleGradients) -> float:
+        slack = _LONGEST_ROW * grads.slack()
+        if self.source.formed:
+            return slack + self.records.slack(EPS, self._most)
+        formed, products = self.source.norm_slack
+        return slack + self.n_samples * max(16 * formed, 64 * products)
 
     @property
     def _most(self) -> int:
+        if not self.source.formed:
+            return self._piece
         return max(1, _FORMED // max(1, self.source.n_params))
 
     @property
     def _piece(self) -> int:
+        if not self.source.formed:
+            return self.source.gathered
         return max(1 << 10, _PIECE // max(1, self.source.width))
 
 

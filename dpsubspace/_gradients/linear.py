@@ -21,6 +21,7 @@ from dpsubspace._array import (
     namespace,
     rounded_up,
     row_squares,
+    slices,
     vanished,
 )
 from dpsubspace._gradients.clipping import DenseGradients
@@ -30,6 +31,12 @@ from dpsubspace._rows.remote import RemoteRows, sum_over_parts, where_rows_are
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
+
+# Bytes of products of features of persons to keep, and most rows of a person who has some.
+_KEPT, _MOST_KEPT = 1 << 28, 64
+
+# Entries of features that are formed at once (8 MiB), and the least norm that they are divided by.
+_WIDE, _SHORTEST = 1 << 20, 1e-280
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,33 @@ class OuterGradients:
 
     def weighted_sum(self, weights: Array) -> Array:
         return self.features.product(self.residuals, weights)
+
+    def taken(self, rows: slice) -> OuterGradients:
+        """Those of some rows, one after another, without what is known of public rows."""
+        return replace(
+            self,
+            features=self.features.taken(rows),
+            feature_norms=self.feature_norms[rows],
+            residuals=self.residuals[rows, :],
+            products=None,
+            shares=None if self.shares is None else self.shares[rows],
+        )
+
+    def cosines(self, k: int) -> np.ndarray | None:
+        """Products of features of unit norm within runs of `k` rows, (m, k, k), in float64.
+
+        None where a norm is too small to be divided by. Features that must not count have 0.
+        """
+        norms, features = self.feature_norms, self.features.wide()
+        if bool(((norms < _SHORTEST) & (norms > 0)).any()):
+            return None
+        lengths, found = np.where(norms > 0, norms, np.inf), np.empty((len(norms) // k, k, k))
+        for some in slices(len(found), max(1, _WIDE // (k * features.width))):
+            rows = slice(k * some.start, k * some.stop)
+            units = features.taken(rows).dense() / lengths[rows, None]
+            units = units.reshape(-1, k, features.width)
+            np.matmul(units, units.swapaxes(1, 2), out=found[some])
+        return found
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
         found = self.features.wide().sums(self.residuals, weights, counts)
@@ -169,7 +203,37 @@ class LinearSource:
     def n_params(self) -> int:
         return self.features.width * (self.n_outputs or 1)
 
+    @property
+    def formed(self) -> bool:
+        """Whether gradients of persons are formed: on devices, and to embed them."""
+        return self._public is not None or not isinstance(self._norms, np.ndarray)
+
+    @property
+    def norm_slack(self) -> tuple[float, float]:
+        """What rounding of a sum of some gradients can do, in units of the norms of its terms.
+
+        In a sum that is formed, and in the square of its norm by products of terms with each
+        other. See :class:`~dpsubspace._gradients.clipping.PersonSource`.
+        """
+        columns = self.width + (self.n_outputs or 1)
+        products = 2 * self.features.own_rounding + EPS * (columns + _MOST_KEPT + 16)
+        return self._slack / (2 * self.n_samples), products
+
+    @property
+    def longest_kept(self) -> int:
+        """Most rows of a person of whose features all products with each other are kept.
+
+        They take up to 256 MiB, and no more than features would, with which norms are as fast.
+        """
+        return min(_MOST_KEPT, self.width, _KEPT // (8 * max(1, self.features.n_rows)))
+
+    @property
+    def gathered(self) -> int:
+        """Most rows of a chunk that are gathered from anywhere."""
+        return self.features.gathered
+
     def _set_norms(self) -> None:
+        self.runs: dict[tuple[int, int], Any] = {}  # What is known of persons of a chunk
         norms, present = self._rows.norms(), self.records.present
         if present is not None:
             xp = namespace(norms)

@@ -277,6 +277,8 @@ class ModuleSource:
     Exceptions at private rows tell their type only, and out of memory is a MemoryError.
     """
 
+    formed = True  # gradients of persons
+
     def __init__(
         self,
         module: torch.nn.Module,

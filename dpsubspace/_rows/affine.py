@@ -328,6 +328,10 @@ class AffineRows(RecordRows):
             step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
         return even_slices(self.n_rows, step)
 
+    @property
+    def gathered(self) -> int:
+        return self.chunk
+
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return 8.0 * self.n_rows * max(self.X.shape[1], self.width)
 
@@ -480,6 +484,11 @@ class AffineRows(RecordRows):
 
     batch_slack = slack
 
+    @property
+    def own_rounding(self) -> float:
+        """How far rounding can move a record that is mixed by itself, in units of its norm."""
+        return (self.width + 8) * EPS * (1.0 if self.mixing is None else self.mixing.condition)
+
 
 class AffineBlock:
     """Some records: ``shrink_i W^T u_i``.
@@ -524,13 +533,17 @@ class AffineBlock:
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
         """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
         xp = namespace(self.U)
-        weights = weights if self.shrink is None else weights * self.shrink
-        absent, columns = weights == 0, []
-        for residual in residuals.T:
-            own = weights * xp.where(absent, xp.zeros_like(residual), residual)
-            total = run_sums(self.U, own, counts)
-            columns.append(total if self.W is None else total @ self.W)
-        return xp.stack(columns, axis=2)
+        weights = (weights if self.shrink is None else weights * self.shrink)[:, None]
+        own = weights * xp.where(weights == 0, xp.zeros_like(residuals), residuals)
+        total = run_sums(self.U, own, counts)
+        if self.W is None:
+            return total
+        return xp.permute_dims(xp.tensordot(total, self.W, axes=([1], [0])), (0, 2, 1))
+
+    def taken(self, rows: slice) -> AffineBlock:
+        """Some of the records, one after another."""
+        shrink = None if self.shrink is None else self.shrink[rows]
+        return AffineBlock(self.U[rows, :], self.W, shrink, self.kept)
 
     def dense(self) -> Array:
         Z = self.U if self.W is None else self.U @ self.W

@@ -210,11 +210,17 @@ class Features(RecordRows):
             if on_cpu and self.bytes_read() >= SHARED:
                 step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
             return even_slices(self.n_rows, step)
-        if not sparse.issparse(self.X):  # gathered rows are copies, in float64
-            step = min(step, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
+        step = self.gathered
         # An empty batch is one chunk without rows.
         rows = self.records.rows(batch)
         return [rows[part] for part in slices(len(rows), step) or [slice(0, 0)]]
+
+    @property
+    def gathered(self) -> int:
+        """Most rows of a chunk that are gathered from anywhere: copies in float64, if dense."""
+        if sparse.issparse(self.X):
+            return self.chunk
+        return min(self.chunk, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
         entries = self.X if not sparse.issparse(self.X) else self.X.data
@@ -364,6 +370,14 @@ class Features(RecordRows):
             regrouped = self.chunk
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
 
+    @property
+    def own_rounding(self) -> float:
+        """How far rounding can move features that are formed in float64, in units of a norm.
+
+        Less a mean, both parts are up to ``1 / floor`` times as long as what is left of them.
+        """
+        return 8 * EPS / (1.0 if self.shift is None else self.floor)
+
     def _longer(self, slack: float, eps: float) -> float:
         """Slack of shifted features from that of their first part."""
         if self.shift is None:
@@ -416,9 +430,19 @@ class FeatureBlock:
 
     def wide(self) -> FeatureBlock:
         xp = namespace(self.scale)
-        X = self.X.astype(np.float64) if sparse.issparse(self.X) else xp.astype(self.X, xp.float64)
-        shrink = None if self.shrink is None else xp.astype(self.shrink, xp.float64)
-        return changed(self, X=X, scale=xp.astype(self.scale, xp.float64), shrink=shrink)
+
+        def cast(x: Array) -> Array:
+            return xp.astype(x, xp.float64, copy=False)
+
+        X = self.X.astype(np.float64, copy=False) if sparse.issparse(self.X) else cast(self.X)
+        shrink = None if self.shrink is None else cast(self.shrink)
+        return changed(self, X=X, scale=cast(self.scale), shrink=shrink)
+
+    def taken(self, rows: slice) -> FeatureBlock:
+        """Some of the records, one after another."""
+        X = sparse_rows(self.X, rows) if sparse.issparse(self.X) else self.X[rows, :]
+        shrink = None if self.shrink is None else self.shrink[rows]
+        return changed(self, X=X, scale=self.scale[rows], shrink=shrink)
 
     def scores(self, params: Array) -> Array:
         """Features times `params` of shape (width, c): (k, c)."""
@@ -479,24 +503,22 @@ class FeatureBlock:
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
         """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
         xp = namespace(weights)
-        weights = xp.astype(weights, xp.float64)
+        weights = xp.astype(weights, xp.float64)[:, None]
+        own = weights * xp.where(weights == 0, xp.zeros_like(residuals), residuals)
         if self.shrink is not None:
-            weights = weights * self.shrink
-        columns, rows = [], self._rows(self.X)
-        for residual in residuals.T:
-            own = weights * xp.where(weights == 0, xp.zeros_like(residual), residual)
-            scaled = own * self.scale
-            parts = [run_sums(rows, scaled, counts)]
-            if self.bias is not None:
-                parts.append(self.bias * run_sums(scaled[:, None], xp.ones_like(scaled), counts))
-            total = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
-            if self.shift is not None:
-                sums = run_sums(own[:, None], xp.ones_like(own), counts)
-                total = total - sums * as_like(self.shift.mean, total)[None, :]
-                if self.shift.constant is not None:
-                    total = xp.concat([total, self.shift.constant * sums], axis=1)
-            columns.append(total)
-        return self._weighed(xp.stack(columns, axis=2))
+            own = own * self.shrink[:, None]
+        scaled = own * self.scale[:, None]
+        ones = xp.ones_like(scaled[:, :1])
+        parts = [run_sums(self._rows(self.X), scaled, counts)]
+        if self.bias is not None:
+            parts.append(self.bias * run_sums(ones, scaled, counts))
+        total = xp.concat(parts, axis=1) if len(parts) > 1 else parts[0]
+        if self.shift is not None:
+            sums = run_sums(ones, own, counts)
+            total = total - as_like(self.shift.mean, total)[:, None] * sums
+            if self.shift.constant is not None:
+                total = xp.concat([total, self.shift.constant * sums], axis=1)
+        return self._weighed(total)
 
     def dense(self) -> Array:
         """Features as a dense matrix (k, width), for products of features with each other."""

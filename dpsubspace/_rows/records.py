@@ -243,8 +243,9 @@ class Records:
         counts = np.bincount(self.index, minlength=self.n_here)
         return np.argsort(self.index, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
-    @property
+    @cached_property
     def counts(self) -> np.ndarray:
+        """How many rows each record has."""
         if self.index is None:
             return np.ones(self.n_here, dtype=np.intp)
         return np.diff(self._order[1])
