@@ -254,8 +254,8 @@ class AffineRows(RecordRows):
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_dense = None, 1.0, False
-        # A product reads rows once, as they are, and what is done over and over is to its few columns.
-        read = X.shape[1] if affine.diagonal else X.shape[1] // 4
+        # A product reads rows once, as they are; its few columns are passed over again and again.
+        read = X.shape[1] // (1 if affine.diagonal or self.records.grouped else 4)
         self.chunk = chunk_rows(X, max(1, _CHUNK // max(read, self.width)))
 
     # Other views of the same records --------------------------------------------------------
