@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -66,7 +67,7 @@ class WhitenedTasks:
         ends = np.cumsum(self.sizes).tolist()
         return [slice(end - size, end) for end, size in zip(ends, self.sizes.tolist(), strict=True)]
 
-    @property
+    @cached_property
     def weights(self) -> np.ndarray:
         """Share of each task and output (T, c) in a sum over tasks: that of its rows.
 

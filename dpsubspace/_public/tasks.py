@@ -512,16 +512,52 @@ def _by_alternating(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.nda
     maximisation): least squares in turn would follow the noise of small tasks.
     """
     pairs = _pairs(tasks).dense()
-    basis = _leading(pairs, count)[1]
+    basis, added = _leading(pairs, count)[1], _Added.of(tasks)
     for _ in range(_ROUNDS):
-        turned, _ = np.linalg.qr(_refitted(tasks, basis, _coefficients(tasks, basis, pairs)))
+        given = _coefficients(tasks, added, basis, pairs)
+        turned, _ = np.linalg.qr(_refitted(tasks, added, basis, given))
         apart = np.linalg.norm(turned - basis @ (basis.T @ turned), 2)
         basis = turned
         if apart < _SETTLED:
             break
-    found = _coefficients(tasks, basis, pairs)
+    found = _coefficients(tasks, added, basis, pairs)
     values, vectors = eigh(found.moment)
     return values[::-1], basis @ vectors[:, ::-1]
+
+
+class _Added(NamedTuple):
+    """What rows of each task add up to, found once for all rounds."""
+
+    sums: np.ndarray  # (T, c, r): of rows times targets
+    # (T, r, r): products of rows with each other; None where these are more numbers than rows have.
+    grams: np.ndarray | None
+
+    @classmethod
+    def of(cls, tasks: WhitenedTasks) -> _Added:
+        m, r = tasks.rows.shape
+        grams = None
+        if len(tasks.sizes) * r <= m:
+            grams = np.stack([tasks.rows[task].T @ tasks.rows[task] for task in tasks.slices])
+        return cls(_sums(tasks), grams)
+
+    def along(self, tasks: WhitenedTasks, basis: np.ndarray) -> np.ndarray:
+        """Products of scores along a basis (r, k) with each other, (T, k, k)."""
+        if self.grams is not None:
+            return basis.T @ (self.grams @ basis)
+        scores = tasks.rows @ basis
+        return np.stack([scores[task].T @ scores[task] for task in tasks.slices])
+
+    def fitted(
+        self, tasks: WhitenedTasks, directions: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        """Sums (r, k) of rows times what directions (r, k) predict by weights (T, c, k)."""
+        (r, k), across = directions.shape, weights.swapaxes(1, 2)
+        if self.grams is not None:
+            rows = self.grams @ (directions @ across)
+            return rows.swapaxes(0, 1).reshape(r, -1) @ weights.reshape(-1, k)
+        each = weights[np.repeat(np.arange(len(tasks.sizes)), tasks.sizes)]
+        scores = np.einsum("ik,ick->ic", tasks.rows @ directions, each)
+        return tasks.rows.T @ np.einsum("ic,ick->ik", scores, each)
 
 
 class _Coefficients(NamedTuple):
@@ -536,46 +572,44 @@ class _Coefficients(NamedTuple):
     unknown: np.ndarray
 
 
-def _coefficients(tasks: WhitenedTasks, basis: np.ndarray, pairs: np.ndarray) -> _Coefficients:
+def _coefficients(
+    tasks: WhitenedTasks, added: _Added, basis: np.ndarray, pairs: np.ndarray
+) -> _Coefficients:
     noise = 1 - _explained(tasks, float(np.trace(pairs)))
     values, vectors = eigh(basis.T @ pairs @ basis)
     values = np.maximum(values, 1 / len(tasks.rows))
     penalty = noise * (vectors / values) @ vectors.T
-    scores = tasks.rows @ basis
-    grams = np.stack([scores[task].T @ scores[task] for task in tasks.slices])
-    inverses = np.linalg.inv(grams + penalty)
-    sums = np.stack([tasks.targets[task].T @ scores[task] for task in tasks.slices])
-    means = sums @ inverses
+    inverses = np.linalg.inv(added.along(tasks, basis) + penalty)
+    means = added.sums @ basis @ inverses
     unknown = noise * np.einsum("tc,tij->ij", tasks.weights, inverses)
     known = np.einsum("tc,tci,tcj->ij", tasks.weights, means, means)
     return _Coefficients(means, known + unknown, unknown)
 
 
-def _refitted(tasks: WhitenedTasks, basis: np.ndarray, given: _Coefficients) -> np.ndarray:
+def _refitted(
+    tasks: WhitenedTasks, added: _Added, basis: np.ndarray, given: _Coefficients
+) -> np.ndarray:
     """Directions (r, k) of least expected squares for given coefficients of tasks.
 
     Coefficients are first made uncorrelated over tasks, which leaves the span as it is, and few
     rounds of conjugate gradients are enough. Each task's rows are taken to be white for the part
     of its coefficients that is not known.
     """
-    (r, k), each = basis.shape, np.repeat(np.arange(len(tasks.sizes)), tasks.sizes)
+    r, k = basis.shape
     values, vectors = eigh(given.moment)
     roots = np.sqrt(np.maximum(values, 1e-8 * values[-1]))
     turn = vectors / roots
-    weights = (given.means @ turn)[each]  # (m, c, k)
+    weights = given.means @ turn  # (T, c, k)
     unknown = (
         np.count_nonzero(tasks.weights, axis=1) @ tasks.sizes * (turn.T @ given.unknown @ turn)
     )
 
-    def gathered(residuals: np.ndarray) -> np.ndarray:
-        return tasks.rows.T @ np.einsum("ic,ick->ik", residuals, weights)
-
     def times(flat: np.ndarray) -> np.ndarray:
         directions = flat.reshape(r, k)
-        scores = np.einsum("ik,ick->ic", tasks.rows @ directions, weights)
-        return (gathered(scores) + directions @ unknown).reshape(-1)
+        return (added.fitted(tasks, directions, weights) + directions @ unknown).reshape(-1)
 
-    right, start = gathered(tasks.targets).reshape(-1), (basis @ (vectors * roots)).reshape(-1)
+    right = added.sums.reshape(-1, r).T @ weights.reshape(-1, k)
+    right, start = right.reshape(-1), (basis @ (vectors * roots)).reshape(-1)
     found, _ = cg(_operator(r * k, times), right, x0=start, rtol=1e-3, maxiter=50)
     return found.reshape(r, k)
 

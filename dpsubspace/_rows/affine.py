@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from dpsubspace._array import (
     even_slices,
     namespace,
     run_sums,
+    squares_of_rows,
     vanished,
 )
 from dpsubspace._rows.chunks import SHARED, over_chunks
@@ -50,6 +52,10 @@ _CHUNK = 1 << 18
 
 # Entries of rows that are mapped or cut together, of each pass.
 _RUN = 1 << 11
+
+# Most numbers of a record that lie column by column: passes over rows as short as that take up to
+# ten times as long.
+_FEW = 32
 
 # Most slack of sums over rows that are not standardised one by one.
 _MOST_SLACK = 1e-4
@@ -79,6 +85,16 @@ class Affine:
     def diagonal(self) -> bool:
         """Whether each column is mapped by itself."""
         return self.weights.ndim == 1
+
+    @cached_property
+    def shift(self) -> np.ndarray:
+        """What is subtracted from products of rows, as they came, with the weights."""
+        return self.mean @ self.weights + self.offset
+
+    @cached_property
+    def most_subtracted(self) -> float:
+        """Most that the mean takes from any of them."""
+        return float(np.abs(self.mean) @ np.abs(self.weights).max(axis=-1, initial=0.0))
 
     def scaled(self, location: np.ndarray, scale: np.ndarray) -> Affine:
         """Itself, and then less `location` and over `scale`, both of shape (width,)."""
@@ -238,7 +254,9 @@ class AffineRows(RecordRows):
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_dense = None, 1.0, False
-        self.chunk = chunk_rows(X, max(1, _CHUNK // max(X.shape[1], self.width)))
+        # A product reads rows once, as they are; its few columns are passed over again and again.
+        read = X.shape[1] // (1 if affine.diagonal or self.records.grouped else 4)
+        self.chunk = chunk_rows(X, max(1, _CHUNK // max(read, self.width)))
 
     # Other views of the same records --------------------------------------------------------
 
@@ -363,7 +381,7 @@ class AffineRows(RecordRows):
 
     def _formed(self, rows: slice) -> Array:
         """Records of a chunk before they are mixed, in float64."""
-        if self.width == self.affine.width:
+        if self.width == self.affine.width and not self._by_column:
             return self._mapped(rows)
         U = self._completed(rows, self._empty(rows))
         self._mapped(rows, U[:, : self.affine.width])
@@ -382,47 +400,62 @@ class AffineRows(RecordRows):
         # Rows may have to be formed, so that they are not asked how many they are.
         xp, some = namespace(self.X), isinstance(rows, slice)
         n = len(range(*rows.indices(self.n_rows))) if some else len(rows)
+        if self._by_column:
+            return np.empty((n, self.width), order="F")
         return xp.empty((n, self.width), dtype=xp.float64, device=device(self.X))
+
+    @property
+    def _by_column(self) -> bool:
+        """Whether columns of a chunk lie in one piece each: those of a product, where few."""
+        few = not self.affine.diagonal and self.width <= _FEW
+        return few and isinstance(self.X, (np.ndarray, FormedRows))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
         """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""
-        xp, X, affine = namespace(self.X), self.X[rows, :], self.affine
-        mean, weights, offset = (
-            _wide(part, X) for part in (affine.mean, affine.weights, affine.offset)
-        )
-        if affine.diagonal:
+        X, affine = self.X[rows, :], self.affine
+        if not affine.diagonal:
+            own = self._product(X, out)
+        else:
+            xp = namespace(X)
             if out is None or not isinstance(X, np.ndarray):
                 own = xp.astype(X, xp.float64)  # a copy, even of float64
             else:
                 kept = Scratch(X.shape, np.float64)
                 own = kept.array
                 own[...] = X
-            _standardise(own, mean, weights)
-        elif self._near:
-            # A matrix is applied to rows as they came: their dtype has digits enough for it.
-            own = xp.astype(X @ as_like(affine.weights, X), xp.float64, copy=False)
-            offset = mean @ weights + offset
-        else:
-            own = self._within_reach(xp.astype(X, xp.float64) - mean) @ weights
-        if np.any(affine.offset):
-            own -= offset
+            _standardise(own, _wide(affine.mean, X), _wide(affine.weights, X))
+            if np.any(affine.offset):
+                own -= _wide(affine.offset, X)
         if self.limit < math.inf and isinstance(own, np.ndarray):  # in one pass
             np.clip(own, -self.limit, self.limit, out=own)
         elif self.limit < math.inf:
             own = at_most(at_least(own, -self.limit), self.limit)
-        if out is None:
+        if out is None or own is out:
             return own
         out[...] = own
         return out
 
+    def _product(self, X: Array, out: Array | None) -> Array:
+        """Rows after a map by a matrix, in float64: in `out` where that is as good as any place."""
+        xp, affine = namespace(X), self.affine
+        if not self._near:
+            X = self._within_reach(xp.astype(X, xp.float64) - _wide(affine.mean, X))
+            return X @ _wide(affine.weights, X) - _wide(affine.offset, X)
+        # A matrix is applied to rows as they came: their dtype has digits enough for it.
+        own = X @ as_like(affine.weights, X)
+        if out is not None and isinstance(own, np.ndarray):
+            out[...] = own
+            own = out
+        own = xp.astype(own, xp.float64, copy=False)
+        own -= _wide(affine.shift, X)
+        return own
+
     @property
     def _near(self) -> bool:
         """Whether what is subtracted from rows is small beside what is left."""
-        affine = self.affine
         if self.records.grouped:  # where a row lies in a chunk may differ, and float32 rounds much
             return False
-        most = np.abs(affine.mean) @ np.abs(affine.weights).max(axis=-1, initial=0.0)
-        return float(most) < _NEAR
+        return self.affine.most_subtracted < _NEAR
 
     def _within_reach(self, X: Array) -> Array:
         """Rows less their mean; absurdly long ones shrunk, where a record may have several rows.
@@ -449,7 +482,7 @@ class AffineRows(RecordRows):
         if W is not None:  # each product rounds in proportion to itself
             lengths = xp.sqrt(xp.vecdot(W, W))
             norms = norms + (U.shape[1] + 8) * EPS * (xp.abs(U) @ lengths)
-        return xp.where(norms == norms, norms, xp.full_like(norms, xp.inf))
+        return xp.where(xp.isnan(norms), xp.inf, norms)
 
     def norms(self) -> Array:
         """Norms of the records, (n,), in float64; inf where one is out of range."""
@@ -506,7 +539,10 @@ class AffineBlock:
         kept: Scratch | None = None,
     ):
         self.U, self.W, self.shrink, self.kept = U, W, shrink, kept
-        self.scale = namespace(U).ones_like(U[:, 0])
+
+    @property
+    def scale(self) -> Array:
+        return namespace(self.U).ones_like(self.U[:, 0])
 
     @property
     def width(self) -> int:
@@ -556,8 +592,10 @@ class AffineBlock:
 def _at_least_lengths(U: Array) -> Array:
     """Norms of rows in float64, not too small but for rounding."""
     xp = namespace(U)
-    return xp.sqrt(xp.vecdot(U, U) + vanished(U))
+    return xp.sqrt(squares_of_rows(U) + vanished(U))
 
 
 def _wide(values: Any, like: Array) -> Array:
+    if isinstance(like, np.ndarray):
+        return np.asarray(values, dtype=np.float64)
     return namespace(like).asarray(values, dtype=namespace(like).float64, device=device(like))

@@ -239,6 +239,16 @@ def test_few_directions_of_public_tasks_beat_all_columns():
     assert subspace_angles(model.components_.T, directions)[0] < 0.5
 
 
+def test_one_pass_over_columns_far_from_0_predicts_what_its_weights_say():
+    X, y, _ = tasks(noise=1.0)
+    X, n = [x + 20 for x in X], 10_000
+    rows = np.random.default_rng(1).normal(size=(n, X[0].shape[1])) + 20
+    model = PublicSubspaceLinearRegression(epsilon=10.0, n_components=2)
+    model.fit(rows, np.resize(y[-1], n), X_public=tuple(X[:-1]), y_public=tuple(y[:-1]))
+    assert model.n_iter_ == 1  # scales are those of public rows
+    assert np.allclose(model.predict(rows), rows @ model.coef_ + model.intercept_)
+
+
 @pytest.mark.parametrize("subspace", ["alternating", "pairs", "moments", "ridge", "features"])
 def test_weights_lie_in_the_directions(subspace):
     X, y, _ = tasks()
