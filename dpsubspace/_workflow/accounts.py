@@ -98,17 +98,24 @@ class Accounts:
         """Plans and charges under which `event` could be recorded, the best first."""
         price = self._price(event, spent)
         if self.split is not None:
-            offers = [(self.split, charge) for charge in Charge.choices(price)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
+            return self._cheapest([(self.split, c) for c in Charge.choices(price)], spent)
         if not price.needs_delta:
             by_epsilon, *by_mu = Charge.choices(price)
-            offers = [(None, by_epsilon), *((self._open_split(spent, c), c) for c in by_mu)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
+            opened = [(self._open_split(spent, charge), charge) for charge in by_mu]
+            return self._cheapest([(None, by_epsilon), *opened], spent)
         choices = sorted(
             ((self._open_split(spent, c), c) for c in Charge.choices(price)),
             key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
         )
         return list(choices)
+
+    def _cheapest(
+        self, offers: list[tuple[BudgetSplit | None, Charge]], spent: Charge
+    ) -> list[tuple[BudgetSplit | None, Charge]]:
+        """`offers` by what all would cost then: nearly always there is but one."""
+        if len(offers) == 1:
+            return offers
+        return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
 
     def best(self, event: DpEvent, spent: Charge) -> tuple[BudgetSplit | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""

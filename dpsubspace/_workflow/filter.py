@@ -339,6 +339,9 @@ class BudgetSplit:
         total = Charge.total([spent, charge])
         if total.slack > self.slack * (1 + _ROUNDING) or total.epsilon > self.epsilon + _ROUNDING:
             return False
+        apart = total.slack <= self.slack and total.epsilon <= self.epsilon
+        if apart and 0 < total.sq_mu <= self.sq_mu:
+            return True  # what is set apart and all of B keep to the budget, and less costs less
         return self.closed or self.covers(self.cost(total))
 
     def covers(self, epsilon: float) -> bool:
