@@ -134,22 +134,24 @@ class Outer:
         inputs, outputs = (tuple(part[rows] for part in x) for x in (self.inputs, self.outputs))
         return Outer(self.layers, inputs, outputs)
 
-    def dense(self, outputs: slice = slice(None)) -> torch.Tensor:
+    def dense(self, channels: slice = slice(None)) -> torch.Tensor:
+        """Gradients in float64, of all inputs or of those of some channels."""
         import torch
 
         t, d_in, d_out = self.sizes
         found = []
         for rows in self._pieces(t * (d_in + d_out)):
-            A, D = self._wide(rows)
-            found.append(D[:, :, outputs].mT @ A)
+            A, D = self._wide_columns(rows, channels)
+            found.append(D.mT @ A.mT)
         return torch.cat(found)
 
     def _inner_dense(self, other: Outer) -> torch.Tensor:
-        """Gradients are formed for some outputs after the other."""
+        """Gradients are formed for some channels after the other, each of which is read once."""
         _, d_in, d_out = self.sizes
-        n, m = len(self.inputs[0]), len(other.inputs[0])
+        n, m, channels = len(self.inputs[0]), len(other.inputs[0]), self.layers[0].weight.shape[1]
+        each = (n + m) * d_out * (d_in // channels)
         total: Any = 0.0
-        for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
+        for some in slices(channels, max(1, _WIDE // max(1, each))):
             ours = self.dense(some).flatten(1)
             theirs = ours if other is self else other.dense(some).flatten(1)
             total = total + ours @ theirs.T
@@ -228,20 +230,30 @@ class Outer:
         return A.flatten(1), D.flatten(1)
 
     def _wide(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        A, D = self._positions(rows)
-        return A.double(), D.double()
+        return self._positions(rows, wide=True)
 
-    def _positions(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
+    def _positions(self, rows: slice, *, wide: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Factors of some rows at all positions, (n, t, d_in) and (n, t, d_out)."""
         each = [
-            (_inputs(layer, A[rows]), _outputs(layer, D[rows]))
-            for layer, A, D in zip(self.layers, self.inputs, self.outputs, strict=True)
+            (_inputs(layer, A), _outputs(layer, D)) for layer, A, D in self._of_calls(rows, wide)
         ]
-        if len(each) == 1:
-            return each[0]
-        inputs, outputs = zip(*each, strict=True)
-        return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1)
+        return _joined(each, 1, 1)
+
+    def _wide_columns(self, rows: slice, channels: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same in float64, inputs (n, d_in, t) of some channels: positions lie side by side.
+
+        Pixels of an image do as well, so that windows are copied by whole lines.
+        """
+        each = [
+            (_columns(layer, A, channels), _outputs(layer, D))
+            for layer, A, D in self._of_calls(rows, True)
+        ]
+        return _joined(each, 2, 1)
+
+    def _of_calls(self, rows: slice, wide: bool) -> Iterator[tuple[Any, Any, Any]]:
+        for layer, A, D in zip(self.layers, self.inputs, self.outputs, strict=True):
+            A, D = A[rows], D[rows]
+            yield layer, A.double() if wide else A, D.double() if wide else D
 
 
 class _Windows(NamedTuple):
@@ -315,6 +327,18 @@ def _beside(rows: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 # Positions ------------------------------------------------------------------------------------
 
 
+def _joined(each: list[tuple[Any, Any]], *dims: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of several calls along these dimensions, which are those of positions."""
+    import torch
+
+    if len(each) == 1:
+        return each[0]
+    inputs, outputs = (
+        torch.cat(parts, dim=dim) for parts, dim in zip(zip(*each, strict=True), dims, strict=True)
+    )
+    return inputs, outputs
+
+
 def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     """What a layer maps linearly at each of its positions, (n, positions, d_in)."""
     if not _convolves(layer):
@@ -325,8 +349,26 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     return images.reshape(len(A), positions, _d_in(layer))
 
 
+def _columns(layer: Any, A: torch.Tensor, channels: slice) -> torch.Tensor:
+    """The same of some channels (or features), in another order: (n, d_in, positions)."""
+    if not _convolves(layer):
+        return _by_position(A, layer.in_features)[..., channels].mT
+    sides = len(layer.kernel_size)
+    A = A[(..., channels, *[slice(None)] * sides)]
+    images = _windows(layer, A.reshape(-1, *A.shape[-sides - 1 :]))
+    images = images.movedim(tuple(range(2, 2 + sides)), tuple(range(-sides, 0)))
+    size = math.prod(A.shape[1 : -sides - 1]), *images.shape[1:]
+    columns = images.reshape(len(A), *size).flatten(-sides).flatten(2, -2)
+    return columns.movedim(1, 2).flatten(2)
+
+
 def _patches(layer: Any, images: torch.Tensor) -> torch.Tensor:
     """Rows, places in the output, channels, places in the window."""
+    return _windows(layer, images).movedim(1, 1 + len(layer.kernel_size))
+
+
+def _windows(layer: Any, images: torch.Tensor) -> torch.Tensor:
+    """Rows, channels, places in the output, places in the window."""
     from torch.nn.functional import pad
 
     sides = len(layer.kernel_size)
@@ -336,7 +378,7 @@ def _patches(layer: Any, images: torch.Tensor) -> torch.Tensor:
     for side, (size, stride, dilation) in enumerate(windows):
         whole = dilation * (size - 1) + 1
         images = images.unfold(2 + side, whole, stride)[..., ::dilation]
-    return images.movedim(1, 1 + sides)
+    return images
 
 
 def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:
