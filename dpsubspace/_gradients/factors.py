@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # Entries that are converted to float64, or formed, at once (64 MiB).
 _WIDE = 1 << 23
 
+# Products of positions that are added up at once, since they are read several times (2 MiB).
+_CACHED = 1 << 18
+
 # Entries beyond this do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
 
@@ -174,34 +177,35 @@ class Outer:
         return torch.cat(found)
 
     def _inner_by_windows(self, other: Outer, windows: _Windows) -> torch.Tensor:
-        """By products of pixels, which those of overlapping windows are sums of."""
+        """By products of pixels, which those of overlapping windows are sums of.
+
+        Of some rows at a time, so that their products are added up in the cache.
+        """
         import torch
 
         t, d_in, d_out = self.sizes
         found = []
-        step = math.isqrt(_WIDE // 2) // max(t, windows.n_pixels + 1)
+        step = math.isqrt(_CACHED) // max(t, windows.n_pixels)
         step = max(1, min(step, _WIDE // (2 * t * (d_in + d_out))))
         for rows in slices(len(self.inputs[0]), step):
             A, D = self._pixels(rows)
             line = []
             for others in slices(len(other.inputs[0]), step):
                 B, E = other._pixels(others)
-                each = windows.products(A, B)
-                each *= (D.flatten(0, 1) @ E.flatten(0, 1).T).reshape(each.shape)
-                line.append(each.sum((1, 3)))
+                each = windows.products(_between(A, B)).mul_(_between(D, E))
+                line.append(each.sum((0, 2)))
             found.append(torch.cat(line, dim=1))
         return torch.cat(found)
 
     def _pixels(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pixels (n, pixels, channels) of images, and gradients by outputs at all positions."""
+        """Pixels of images (pixels, n, channels), and gradients by outputs (t, n, d_out)."""
         layer, A, D = self.layers[0], self.inputs[0][rows], self.outputs[0][rows]
         pixels = A.reshape(len(A), layer.in_channels, -1).mT
-        return pixels.double(), _outputs(layer, D).double()
+        wide = pixels.double(), _outputs(layer, D).double()
+        return wide[0].transpose(0, 1).contiguous(), wide[1].transpose(0, 1).contiguous()
 
     def _windows(self) -> _Windows | None:
         """Pixels that positions see, where their products are fewer than those of positions."""
-        import torch
-
         layer, t = self.layers[0], self.sizes[0]
         if len(self.layers) > 1 or not _convolves(layer) or layer.padding_mode != "zeros":
             return None
@@ -210,9 +214,7 @@ class Outer:
         n_pixels, one_image = math.prod(sizes), math.prod(self.inputs[0].shape[1 : -sides - 1]) == 1
         if not one_image or n_pixels**2 >= t * t * window:
             return None
-        numbers = torch.arange(1, n_pixels + 1, device=self.inputs[0].device).double()
-        places = _patches(layer, numbers.reshape(1, 1, *sizes)).reshape(t, window)
-        return _Windows(places.long(), n_pixels, layer.in_channels)
+        return _Windows.of(layer, tuple(sizes))
 
     def _pieces(self, entries: int) -> list[slice]:
         step = max(1, _WIDE // (2 * max(1, entries)))
@@ -257,26 +259,60 @@ class Outer:
 
 
 class _Windows(NamedTuple):
-    places: torch.Tensor
-    """Number of each pixel that a position sees, (positions, window): 0 where there is none."""
+    sides: list[torch.Tensor]
+    """By side of the image: number of each pixel that each position sees, 0 where there is none."""
 
-    n_pixels: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
     channels: int
+
+    @classmethod
+    def of(cls, layer: Any, sizes: tuple[int, ...]) -> _Windows:
+        import torch
+
+        padding, sides = layer._reversed_padding_repeated_twice[::-1], []
+        windows = zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        for side, (size, window, stride, dilation) in enumerate(windows):
+            after, before = padding[2 * side : 2 * side + 2]
+            numbers = torch.nn.functional.pad(torch.arange(1, size + 1), (before, after))
+            whole = dilation * (window - 1) + 1
+            sides.append(numbers.unfold(0, whole, stride)[:, ::dilation])
+        return cls(sides, sizes, layer.stride, layer.in_channels)
+
+    @property
+    def n_pixels(self) -> int:
+        return math.prod(self.sizes)
 
     @property
     def n_products(self) -> int:
         return self.n_pixels**2 * self.channels
 
-    def products(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-        """Inner products of what positions see of pixels (n, pixels, channels), (n, t, m, t)."""
-        from torch.nn.functional import pad
+    def products(self, each: torch.Tensor) -> torch.Tensor:
+        """Inner products of what positions see, (t, n, t, m), from those of pixels.
 
-        n, m, p = len(A), len(B), self.n_pixels
-        pixels = (A.flatten(0, 1) @ B.flatten(0, 1).T).reshape(n, p, m, p)
-        pixels, total = pad(pixels, (1, 0, 0, 0, 1, 0)), pixels.new_zeros(())
-        for seen in self.places.T:
-            total = total + pixels.index_select(1, seen).index_select(3, seen)
-        return total
+        One side of the images after the other: what a window sees is what its lines see.
+        """
+        _, n, _, m = each.shape
+        done, left = 1, self.n_pixels
+        for size, seen, stride in zip(self.sizes, self.sides, self.strides, strict=True):
+            left //= size
+            each = each.reshape(done, size, left * n, done, size, left * m)
+            t = len(seen)
+            total = each.new_zeros((done, t, left * n, done, t, left * m))
+            for pixels in seen.T:
+                at = pixels.nonzero()[:, 0].tolist()
+                if at:  # one after the other, since beyond an image nothing is seen
+                    places = slice(at[0], at[-1] + 1)
+                    some = slice(int(pixels[at[0]]) - 1, int(pixels[at[-1]]), stride)
+                    total[:, places, :, :, places] += each[:, some, :, :, some]
+            each, done = total, done * t
+        return each.reshape(done, n, done, m)
+
+
+def _between(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Inner products of vectors (p, n, c) and (q, m, c), (p, n, q, m)."""
+    products = A.flatten(0, 1) @ B.flatten(0, 1).T
+    return products.reshape(*A.shape[:2], *B.shape[:2])
 
 
 class FactoredGradients(NamedTuple):
@@ -371,7 +407,6 @@ def _windows(layer: Any, images: torch.Tensor) -> torch.Tensor:
     """Rows, channels, places in the output, places in the window."""
     from torch.nn.functional import pad
 
-    sides = len(layer.kernel_size)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     images = pad(images, layer._reversed_padding_repeated_twice, mode=mode)
     windows = zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
