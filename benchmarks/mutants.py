@@ -110,8 +110,8 @@ MUTANTS = [
             ),
             (
                 "cost",
-                "get_epsilon_gaussian(sq_mu**-0.5, delta)",
-                "get_epsilon_gaussian(2 * sq_mu**-0.5, delta)",
+                "middle = epsilon * sigma + 1 / (2 * sigma)",
+                "middle = epsilon * sigma + 1 / sigma",
                 f"{ACCOUNTING} {LEDGER}",
             ),
             (

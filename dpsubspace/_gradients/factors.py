@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 # Entries that are converted to float64, or formed, at once (64 MiB).
 _WIDE = 1 << 23
 
+# Products of positions that are added up at once, since they are read several times (2 MiB).
+_CACHED = 1 << 18
+
 # Entries beyond this do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
 
@@ -134,22 +137,24 @@ class Outer:
         inputs, outputs = (tuple(part[rows] for part in x) for x in (self.inputs, self.outputs))
         return Outer(self.layers, inputs, outputs)
 
-    def dense(self, outputs: slice = slice(None)) -> torch.Tensor:
+    def dense(self, channels: slice = slice(None)) -> torch.Tensor:
+        """Gradients in float64, of all inputs or of those of some channels."""
         import torch
 
         t, d_in, d_out = self.sizes
         found = []
         for rows in self._pieces(t * (d_in + d_out)):
-            A, D = self._wide(rows)
-            found.append(D[:, :, outputs].mT @ A)
+            A, D = self._wide_columns(rows, channels)
+            found.append(D.mT @ A.mT)
         return torch.cat(found)
 
     def _inner_dense(self, other: Outer) -> torch.Tensor:
-        """Gradients are formed for some outputs after the other."""
+        """Gradients are formed for some channels after the other, each of which is read once."""
         _, d_in, d_out = self.sizes
-        n, m = len(self.inputs[0]), len(other.inputs[0])
+        n, m, channels = len(self.inputs[0]), len(other.inputs[0]), self.layers[0].weight.shape[1]
+        each = (n + m) * d_out * (d_in // channels)
         total: Any = 0.0
-        for some in slices(d_out, max(1, _WIDE // max(1, (n + m) * d_in))):
+        for some in slices(channels, max(1, _WIDE // max(1, each))):
             ours = self.dense(some).flatten(1)
             theirs = ours if other is self else other.dense(some).flatten(1)
             total = total + ours @ theirs.T
@@ -172,34 +177,35 @@ class Outer:
         return torch.cat(found)
 
     def _inner_by_windows(self, other: Outer, windows: _Windows) -> torch.Tensor:
-        """By products of pixels, which those of overlapping windows are sums of."""
+        """By products of pixels, which those of overlapping windows are sums of.
+
+        Of some rows at a time, so that their products are added up in the cache.
+        """
         import torch
 
         t, d_in, d_out = self.sizes
         found = []
-        step = math.isqrt(_WIDE // 2) // max(t, windows.n_pixels + 1)
+        step = math.isqrt(_CACHED) // max(t, windows.n_pixels)
         step = max(1, min(step, _WIDE // (2 * t * (d_in + d_out))))
         for rows in slices(len(self.inputs[0]), step):
             A, D = self._pixels(rows)
             line = []
             for others in slices(len(other.inputs[0]), step):
                 B, E = other._pixels(others)
-                each = windows.products(A, B)
-                each *= (D.flatten(0, 1) @ E.flatten(0, 1).T).reshape(each.shape)
-                line.append(each.sum((1, 3)))
+                each = windows.products(_between(A, B)).mul_(_between(D, E))
+                line.append(each.sum((0, 2)))
             found.append(torch.cat(line, dim=1))
         return torch.cat(found)
 
     def _pixels(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pixels (n, pixels, channels) of images, and gradients by outputs at all positions."""
+        """Pixels of images (pixels, n, channels), and gradients by outputs (t, n, d_out)."""
         layer, A, D = self.layers[0], self.inputs[0][rows], self.outputs[0][rows]
         pixels = A.reshape(len(A), layer.in_channels, -1).mT
-        return pixels.double(), _outputs(layer, D).double()
+        wide = pixels.double(), _outputs(layer, D).double()
+        return wide[0].transpose(0, 1).contiguous(), wide[1].transpose(0, 1).contiguous()
 
     def _windows(self) -> _Windows | None:
         """Pixels that positions see, where their products are fewer than those of positions."""
-        import torch
-
         layer, t = self.layers[0], self.sizes[0]
         if len(self.layers) > 1 or not _convolves(layer) or layer.padding_mode != "zeros":
             return None
@@ -208,9 +214,7 @@ class Outer:
         n_pixels, one_image = math.prod(sizes), math.prod(self.inputs[0].shape[1 : -sides - 1]) == 1
         if not one_image or n_pixels**2 >= t * t * window:
             return None
-        numbers = torch.arange(1, n_pixels + 1, device=self.inputs[0].device).double()
-        places = _patches(layer, numbers.reshape(1, 1, *sizes)).reshape(t, window)
-        return _Windows(places.long(), n_pixels, layer.in_channels)
+        return _Windows.of(layer, tuple(sizes))
 
     def _pieces(self, entries: int) -> list[slice]:
         step = max(1, _WIDE // (2 * max(1, entries)))
@@ -228,43 +232,87 @@ class Outer:
         return A.flatten(1), D.flatten(1)
 
     def _wide(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        A, D = self._positions(rows)
-        return A.double(), D.double()
+        return self._positions(rows, wide=True)
 
-    def _positions(self, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        import torch
-
+    def _positions(self, rows: slice, *, wide: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """Factors of some rows at all positions, (n, t, d_in) and (n, t, d_out)."""
         each = [
-            (_inputs(layer, A[rows]), _outputs(layer, D[rows]))
-            for layer, A, D in zip(self.layers, self.inputs, self.outputs, strict=True)
+            (_inputs(layer, A), _outputs(layer, D)) for layer, A, D in self._of_calls(rows, wide)
         ]
-        if len(each) == 1:
-            return each[0]
-        inputs, outputs = zip(*each, strict=True)
-        return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1)
+        return _joined(each, 1, 1)
+
+    def _wide_columns(self, rows: slice, channels: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same in float64, inputs (n, d_in, t) of some channels: positions lie side by side.
+
+        Pixels of an image do as well, so that windows are copied by whole lines.
+        """
+        each = [
+            (_columns(layer, A, channels), _outputs(layer, D))
+            for layer, A, D in self._of_calls(rows, True)
+        ]
+        return _joined(each, 2, 1)
+
+    def _of_calls(self, rows: slice, wide: bool) -> Iterator[tuple[Any, Any, Any]]:
+        for layer, A, D in zip(self.layers, self.inputs, self.outputs, strict=True):
+            A, D = A[rows], D[rows]
+            yield layer, A.double() if wide else A, D.double() if wide else D
 
 
 class _Windows(NamedTuple):
-    places: torch.Tensor
-    """Number of each pixel that a position sees, (positions, window): 0 where there is none."""
+    sides: list[torch.Tensor]
+    """By side of the image: number of each pixel that each position sees, 0 where there is none."""
 
-    n_pixels: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
     channels: int
+
+    @classmethod
+    def of(cls, layer: Any, sizes: tuple[int, ...]) -> _Windows:
+        import torch
+
+        padding, sides = layer._reversed_padding_repeated_twice[::-1], []
+        windows = zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        for side, (size, window, stride, dilation) in enumerate(windows):
+            after, before = padding[2 * side : 2 * side + 2]
+            numbers = torch.nn.functional.pad(torch.arange(1, size + 1), (before, after))
+            whole = dilation * (window - 1) + 1
+            sides.append(numbers.unfold(0, whole, stride)[:, ::dilation])
+        return cls(sides, sizes, layer.stride, layer.in_channels)
+
+    @property
+    def n_pixels(self) -> int:
+        return math.prod(self.sizes)
 
     @property
     def n_products(self) -> int:
         return self.n_pixels**2 * self.channels
 
-    def products(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-        """Inner products of what positions see of pixels (n, pixels, channels), (n, t, m, t)."""
-        from torch.nn.functional import pad
+    def products(self, each: torch.Tensor) -> torch.Tensor:
+        """Inner products of what positions see, (t, n, t, m), from those of pixels.
 
-        n, m, p = len(A), len(B), self.n_pixels
-        pixels = (A.flatten(0, 1) @ B.flatten(0, 1).T).reshape(n, p, m, p)
-        pixels, total = pad(pixels, (1, 0, 0, 0, 1, 0)), pixels.new_zeros(())
-        for seen in self.places.T:
-            total = total + pixels.index_select(1, seen).index_select(3, seen)
-        return total
+        One side of the images after the other: what a window sees is what its lines see.
+        """
+        _, n, _, m = each.shape
+        done, left = 1, self.n_pixels
+        for size, seen, stride in zip(self.sizes, self.sides, self.strides, strict=True):
+            left //= size
+            each = each.reshape(done, size, left * n, done, size, left * m)
+            t = len(seen)
+            total = each.new_zeros((done, t, left * n, done, t, left * m))
+            for pixels in seen.T:
+                at = pixels.nonzero()[:, 0].tolist()
+                if at:  # one after the other, since beyond an image nothing is seen
+                    places = slice(at[0], at[-1] + 1)
+                    some = slice(int(pixels[at[0]]) - 1, int(pixels[at[-1]]), stride)
+                    total[:, places, :, :, places] += each[:, some, :, :, some]
+            each, done = total, done * t
+        return each.reshape(done, n, done, m)
+
+
+def _between(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Inner products of vectors (p, n, c) and (q, m, c), (p, n, q, m)."""
+    products = A.flatten(0, 1) @ B.flatten(0, 1).T
+    return products.reshape(*A.shape[:2], *B.shape[:2])
 
 
 class FactoredGradients(NamedTuple):
@@ -315,6 +363,18 @@ def _beside(rows: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 # Positions ------------------------------------------------------------------------------------
 
 
+def _joined(each: list[tuple[Any, Any]], *dims: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factors of several calls along these dimensions, which are those of positions."""
+    import torch
+
+    if len(each) == 1:
+        return each[0]
+    inputs, outputs = (
+        torch.cat(parts, dim=dim) for parts, dim in zip(zip(*each, strict=True), dims, strict=True)
+    )
+    return inputs, outputs
+
+
 def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     """What a layer maps linearly at each of its positions, (n, positions, d_in)."""
     if not _convolves(layer):
@@ -325,18 +385,35 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
     return images.reshape(len(A), positions, _d_in(layer))
 
 
+def _columns(layer: Any, A: torch.Tensor, channels: slice) -> torch.Tensor:
+    """The same of some channels (or features), in another order: (n, d_in, positions)."""
+    if not _convolves(layer):
+        return _by_position(A, layer.in_features)[..., channels].mT
+    sides = len(layer.kernel_size)
+    A = A[(..., channels, *[slice(None)] * sides)]
+    images = _windows(layer, A.reshape(-1, *A.shape[-sides - 1 :]))
+    images = images.movedim(tuple(range(2, 2 + sides)), tuple(range(-sides, 0)))
+    size = math.prod(A.shape[1 : -sides - 1]), *images.shape[1:]
+    columns = images.reshape(len(A), *size).flatten(-sides).flatten(2, -2)
+    return columns.movedim(1, 2).flatten(2)
+
+
 def _patches(layer: Any, images: torch.Tensor) -> torch.Tensor:
     """Rows, places in the output, channels, places in the window."""
+    return _windows(layer, images).movedim(1, 1 + len(layer.kernel_size))
+
+
+def _windows(layer: Any, images: torch.Tensor) -> torch.Tensor:
+    """Rows, channels, places in the output, places in the window."""
     from torch.nn.functional import pad
 
-    sides = len(layer.kernel_size)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     images = pad(images, layer._reversed_padding_repeated_twice, mode=mode)
     windows = zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
     for side, (size, stride, dilation) in enumerate(windows):
         whole = dilation * (size - 1) + 1
         images = images.unfold(2 + side, whole, stride)[..., ::dilation]
-    return images.movedim(1, 1 + sides)
+    return images
 
 
 def _outputs(layer: Any, D: torch.Tensor) -> torch.Tensor:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 # through the module again, block against block.
 
 # What is kept of the rows of both sides of a product takes this many bytes, unless a row alone
-# takes more.
-_HELD_BYTES = 1 << 29
+# takes more: 640 MiB.
+_HELD_BYTES = 5 << 27
 
 
 class ModuleGradients:
@@ -126,9 +126,12 @@ class ModuleGradients:
             return self.gram()
         if self._rows.layout != other._rows.layout:
             raise ValueError("gradients by other modules have no inner products with these")
-        ours, theirs = self._blocks(), other._blocks()
-        if len(theirs) < len(ours):  # fewer rows go through the module again
+        if other.n_samples < self.n_samples:  # fewer rows go through the module again
             return other.inner(self).T
+        # For every block of ours all others go through it, so that ours are large.
+        most = self._n_held
+        ours = self._blocks(4 * most // 5)
+        theirs = other._blocks(most - max([0, *(rows.stop - rows.start for rows in ours)]))
         products = np.zeros((self.n_samples, other.n_samples))
         kept: Any = None
         last: slice | None = None
@@ -143,7 +146,8 @@ class ModuleGradients:
         return products
 
     def gram(self) -> np.ndarray:
-        products, blocks = np.zeros((self.n_samples, self.n_samples)), self._blocks()
+        products = np.zeros((self.n_samples, self.n_samples))
+        blocks = self._blocks(self._n_held // 2)
         kept: Any = None
         for i, rows in enumerate(blocks):
             held, kept = self._held(rows) if kept is None else kept, None
@@ -157,17 +161,16 @@ class ModuleGradients:
         return products
 
     def squares(self) -> np.ndarray:
-        parts = [to_numpy(self._held(rows).squares()) for rows in self._blocks()]
+        blocks = self._blocks(self._n_held // 2)
+        parts = [to_numpy(self._held(rows).squares()) for rows in blocks]
         return np.concatenate([np.zeros(0), *parts])
 
-    def _blocks(self) -> list[slice]:
-        most = max(1, _HELD_BYTES // (2 * self._rows.held_bytes()))
-        chunk = self._chunk
-        return slices(self.n_samples, most - most % chunk if most > chunk else most)
-
     @property
-    def _chunk(self) -> int:
-        return max(1, min(self._most, self.n_samples))
+    def _n_held(self) -> int:
+        return _HELD_BYTES // self._rows.held_bytes()
+
+    def _blocks(self, most: int) -> list[slice]:
+        return slices(self.n_samples, _even(self.n_samples, most))
 
     def _held(self, rows: slice) -> FactoredGradients:
         with exact_arithmetic(self._rows.device):
@@ -182,10 +185,11 @@ class ModuleGradients:
 
     def _batches(self, rows: slice) -> Iterator[tuple[torch.Tensor, int, Callable]]:
         """Batches of one size, how many rows of each are no padding, and their residuals."""
-        for part in slices(rows.stop - rows.start, self._chunk):
+        size = _even(rows.stop - rows.start, self._most)
+        for part in slices(rows.stop - rows.start, size):
             some = slice(rows.start + part.start, rows.start + part.stop)
             k = some.stop - some.start
-            batch = self._rows.batch(self.X[some], self._chunk)
+            batch = self._rows.batch(self.X[some], size)
             yield batch, k, self._residual(self.y[some])
 
     def _residual(self, y: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -204,6 +208,11 @@ class ModuleGradients:
             return padded
 
         return residual
+
+
+def _even(n: int, most: int) -> int:
+    """Size of the fewest parts of `n` rows that have `most` at most, about as many each."""
+    return max(1, math.ceil(n / max(1, math.ceil(n / max(1, most)))))
 
 
 def _rebuilt(

@@ -89,31 +89,39 @@ class Accounts:
     def _sums(self, split: BudgetSplit | None) -> list[Sums]:
         return [] if split is None else Sums.of_split(split, self.terms.delta)
 
-    def _price(self, event: DpEvent, spent: Charge) -> Price:
-        cost, left = self._cost(event), self.terms.slack - spent.slack
+    def _price(self, cost: Cost, spent: Charge) -> Price:
+        left = self.terms.slack - spent.slack
         share = max(LEAST_SLACK, left * _SLACK_SHARE)
         return cost.price(share if cost.n_slacks and cost.n_slacks * share <= left else 0.0)
 
-    def _offers(self, event: DpEvent, spent: Charge) -> list[tuple[BudgetSplit | None, Charge]]:
-        """Plans and charges under which `event` could be recorded, the best first."""
-        price = self._price(event, spent)
+    def _offers(self, cost: Cost, spent: Charge) -> list[tuple[BudgetSplit | None, Charge]]:
+        """Plans and charges under which what has this cost could be recorded, the best first."""
+        price = self._price(cost, spent)
         if self.split is not None:
-            offers = [(self.split, charge) for charge in Charge.choices(price)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
+            return self._cheapest([(self.split, c) for c in Charge.choices(price)], spent)
         if not price.needs_delta:
             by_epsilon, *by_mu = Charge.choices(price)
-            offers = [(None, by_epsilon), *((self._open_split(spent, c), c) for c in by_mu)]
-            return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
+            opened = [(self._open_split(spent, charge), charge) for charge in by_mu]
+            return self._cheapest([(None, by_epsilon), *opened], spent)
         choices = sorted(
             ((self._open_split(spent, c), c) for c in Charge.choices(price)),
             key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
         )
         return list(choices)
 
+    def _cheapest(
+        self, offers: list[tuple[BudgetSplit | None, Charge]], spent: Charge
+    ) -> list[tuple[BudgetSplit | None, Charge]]:
+        """`offers` by what all would cost then: nearly always there is but one."""
+        if len(offers) == 1:
+            return offers
+        return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
+
     def best(self, event: DpEvent, spent: Charge) -> tuple[BudgetSplit | None, Charge, bool]:
         """How to record `event` beside what is `spent`, and whether that fits."""
         try:
-            alone, offers = self.cost_of(event, self.terms.delta), self._offers(event, spent)
+            cost = self._cost(event)
+            alone, offers = cost.epsilon(self.terms.delta), self._offers(cost, spent)
         except (ValueError, OverflowError, MemoryError, RecursionError) as error:
             raise PrivacyError(f"{type(event).__name__} cannot be counted: {error}") from error
         for takes in (self._takes, self._summed):
@@ -202,7 +210,7 @@ class Accounts:
     def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
         """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
         text = f"It costs epsilon={self.cost_of(event, self.terms.delta):.4g} by itself"
-        price = self._price(event, spent)
+        price = self._price(self._cost(event), spent)
         if price.sq_mu == math.inf:
             return "It is not private."
         if split is not None and split.closed:
@@ -238,7 +246,7 @@ class Accounts:
         return text
 
     def _what_to_type(self, event: DpEvent, spent: Charge) -> str:
-        price = self._price(event, spent)
+        price = self._price(self._cost(event), spent)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
         apart = summed.epsilon - (self.split.before if self.split else 0.0)

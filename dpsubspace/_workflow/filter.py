@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -224,14 +225,7 @@ class Charge:
     @classmethod
     def total(cls, charges: Iterable[Charge]) -> Charge:
         """All of them; sums are rounded once."""
-        charges = list(charges)
-        return cls(
-            math.fsum(c.sq_mu for c in charges),
-            math.fsum(c.slack for c in charges),
-            math.fsum(c.epsilon for c in charges),
-            math.fsum(c.sum_sq_mu for c in charges),
-            math.fsum(c.sum_epsilon for c in charges),
-        )
+        return cls(*map(math.fsum, zip(*map(_AMOUNTS, charges), strict=True)))
 
     @property
     def summed(self) -> Charge:
@@ -257,6 +251,10 @@ class Charge:
         if self.slack >= delta:
             return math.inf if self.slack > delta or self.sq_mu else self.epsilon
         return self.epsilon + gaussian_epsilon(self.sq_mu, delta - self.slack)
+
+
+# All that a charge holds, of many charges in one go.
+_AMOUNTS = attrgetter(*Charge.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -339,6 +337,9 @@ class BudgetSplit:
         total = Charge.total([spent, charge])
         if total.slack > self.slack * (1 + _ROUNDING) or total.epsilon > self.epsilon + _ROUNDING:
             return False
+        apart = total.slack <= self.slack and total.epsilon <= self.epsilon
+        if apart and 0 < total.sq_mu <= self.sq_mu:
+            return True  # what is set apart and all of B keep to the budget, and less costs less
         return self.closed or self.covers(self.cost(total))
 
     def covers(self, epsilon: float) -> bool:

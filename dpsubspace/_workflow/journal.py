@@ -28,7 +28,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -221,7 +221,7 @@ def entry_record(kind: str, entry: LedgerEntry, split: BudgetSplit | None) -> di
         "unit": entry.unit,
         "event": plain(entry.event),
         "own_epsilon": finite(entry.epsilon),
-        "charge": {name: finite(value) for name, value in asdict(entry.charge).items()},
+        "charge": {name: finite(getattr(entry.charge, name)) for name in _CHARGE},
         "plan": split_fields(split),
     }
 
@@ -275,6 +275,8 @@ def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, name: str, kind: type, what: str) -> Any:
+    if type(value) is kind and (kind not in (int, float) or value >= 0):
+        return value
     if value is None and name in _NULLABLE:
         return None
     if kind is float and value == "inf":
@@ -321,7 +323,12 @@ class Journal:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Within it no other thread or process writes. Not to be entered twice."""
-        with FileLock(f"{self.path}.lock").acquire(poll_interval=_POLL):
+        beside = f"{self.path}.lock"
+        if os.name != "posix":
+            with FileLock(beside).acquire(poll_interval=_POLL):
+                yield
+            return
+        with _locked(beside):
             yield
 
     def create(self, records: list[dict[str, Any]]) -> None:
@@ -344,7 +351,7 @@ class Journal:
         A record counts as read when the next one is asked for. Where what it says is refused, it is
         news again, and refused again.
         """
-        with open(self.path, "r+b") as file, _alone(file):
+        with open(self.path, "r+b", buffering=0) as file, _alone(file):
             self._check(file)
             text = file.read()
         whole = text.rfind(b"\n") + 1
@@ -499,15 +506,45 @@ def _alone(file: IO[bytes]) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Within it no other process has the lock at `path`, an empty file that is made and stays.
+
+    What ``FileLock`` does where there is flock, in a tenth of the time; the two exclude each other.
+    """
+    import fcntl
+
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_at(path, lock):  # not deleted while this waited for it
+                yield
+                return
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            os.close(lock)
+
+
+def _is_at(path: str, file: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 def _line(number: int, last: str, record: dict[str, Any]) -> tuple[bytes, str]:
     own = {key: value for key, value in record.items() if key not in ("n", "previous", "hash")}
-    own = {"n": number, "previous": last, **own}
-    digest = hashlib.sha256(_text(own)).hexdigest()
-    return _text({**own, "hash": digest}) + b"\n", digest
+    text = _text({"n": number, "previous": last, **own})
+    digest = hashlib.sha256(text).hexdigest()
+    return b'%s,"hash":"%s"}\n' % (text[:-1], digest.encode()), digest
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def _text(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(record).encode()
 
 
 def _sync_folder(folder: Path) -> None:

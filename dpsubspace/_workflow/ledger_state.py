@@ -243,7 +243,7 @@ class LedgerState(Accounts):
                 neighboring_relation=self.terms.neighboring_relation,
                 unit=self.terms.unit,
                 charge=charge,
-                **asdict(about),
+                **vars(about),
             )
             self.write({**entry_record("charge", entry, split), "id": entry.id})
             return self.entries[-1], fits

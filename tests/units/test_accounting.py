@@ -17,6 +17,7 @@ from dpsubspace import (
     PrivacyLedger,
 )
 from dpsubspace._accounting.budget import Sizes
+from dpsubspace._accounting.cost import gaussian_epsilon, searched_sq_mu
 from dpsubspace._accounting.events import (
     composed,
     describe,
@@ -62,6 +63,24 @@ def test_calibration_matches_published_multipliers():
                 neighboring_relation=relation,
             )
             assert multiplier == pytest.approx(factor * sigma, rel=1e-4)
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.3, 0.999])
+def test_the_gaussian_mechanism_costs_what_dp_accounting_says(delta):
+    close = {"rel": 1e-11, "abs": 2e-12}
+    with np.errstate(divide="ignore"):
+        for sq_mu in np.geomspace(1e-12, 1e6, 37).tolist():
+            expected = dpa.get_epsilon_gaussian(sq_mu**-0.5, delta)
+            assert gaussian_epsilon(sq_mu, delta) == pytest.approx(expected, **close)
+        for epsilon in (0.0, *np.geomspace(1e-6, 1e4, 21).tolist()):
+            expected = dpa.get_sigma_gaussian(epsilon, delta)
+            assert searched_sq_mu(epsilon, delta) ** -0.5 == pytest.approx(expected, **close)
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.1, math.nan])
+def test_a_delta_that_is_none_has_no_epsilon(delta):
+    with pytest.raises(ValueError, match="delta"):
+        gaussian_epsilon(1.0, delta)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

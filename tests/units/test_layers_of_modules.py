@@ -214,6 +214,7 @@ def test_products_are_those_of_gradients_written_out(name, small, monkeypatch):
     if small:  # blocks of few rows, products in pieces
         monkeypatch.setattr(modules, "_HELD_BYTES", 1 << 14)
         monkeypatch.setattr(factors, "_WIDE", 1 << 9)
+        monkeypatch.setattr(factors, "_CACHED", 1 << 9)
     loss = CLASSIFIER_LOSSES["hinge" if small else "log_loss"]
     found = gradients(module, loss=loss, microbatch_size=4)
     other = found.of_rows(*rows(7, seed=1))
@@ -568,9 +569,9 @@ print(sum(p.numel() for p in net.parameters()), (after - before) * 1024)
 def test_two_blocks_are_no_more_than_may_be_held(monkeypatch):
     monkeypatch.setattr(modules, "_HELD_BYTES", 1 << 16)
     found = gradients(made("deep"), n=40, microbatch_size=2)
-    sizes = [len(range(40)[rows]) for rows in found._blocks()]
-    assert sum(sizes) == 40 and len(sizes) > 1
-    for rows in found._blocks():
+    blocks = found._blocks(found._n_held // 2)
+    assert sum(len(range(40)[rows]) for rows in blocks) == 40 and len(blocks) > 1
+    for rows in blocks:
         held = found._held(rows)
         parts = [held.dense, *(t for outer in held.outer for t in (*outer.inputs, *outer.outputs))]
         assert 2 * sum(part.nbytes for part in parts) <= 1 << 16

@@ -9,12 +9,13 @@ import pickle
 import signal
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from dp_accounting.dp_event import RepeatAndSelectDpEvent
+from filelock import FileLock, Timeout
 from helpers import blobs, calibrate, charged
 
 from dpsubspace import (
@@ -554,21 +555,46 @@ def test_two_ledgers_on_one_file_cannot_overspend_together(tmp_path):
     assert len(first) == len(second) == 1
 
 
-def test_who_waits_for_a_charge_of_another_looks_again_at_once(tmp_path, monkeypatch):
-    """A charge takes a few milliseconds, and many of them small fits with two workers."""
-    book, slept, waits = ledger(path=tmp_path / "ledger"), [], threading.Event()
-
-    def sleep(seconds):
-        slept.append(seconds)
-        waits.set()
-
+def test_who_waits_for_a_charge_of_another_goes_on_at_once(tmp_path, monkeypatch):
+    """A charge takes less than a millisecond, and many of them small fits with two workers."""
+    book, slept = ledger(path=tmp_path / "ledger"), [0.0]
     waiting = threading.Thread(target=lambda: PrivacyLedger.load(tmp_path / "ledger"))
     with book._book.journal.held(), monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", sleep)
+        patch.setattr(time, "sleep", slept.append)
         waiting.start()
-        assert waits.wait(60)
+        waiting.join(0.2)
+        assert waiting.is_alive()
     waiting.join(60)
     assert not waiting.is_alive() and max(slept) <= 2e-3
+
+
+def test_a_ledger_waits_for_those_that_lock_it_by_other_means_and_they_for_it(tmp_path):
+    book, lock = ledger(path=tmp_path / "ledger"), FileLock(tmp_path / "ledger.lock")
+    with book._book.journal.held(), pytest.raises(Timeout):
+        lock.acquire(timeout=0)
+    charging = threading.Thread(target=lambda: book.charge(gaussian(9.0), **ZERO_OUT))
+    with lock:
+        charging.start()
+        charging.join(0.2)
+        assert charging.is_alive()
+    charging.join(60)
+    assert len(book) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a lock in use cannot be deleted elsewhere")
+def test_who_waits_for_a_lock_that_is_deleted_takes_the_one_in_its_place(tmp_path):
+    book = ledger(path=tmp_path / "ledger")
+    charging = threading.Thread(target=lambda: book.charge(gaussian(9.0), **ZERO_OUT))
+    with ExitStack() as later:
+        with Journal(tmp_path / "ledger").held():
+            charging.start()
+            charging.join(0.2)
+            (tmp_path / "ledger.lock").unlink()
+            later.enter_context(Journal(tmp_path / "ledger").held())
+        charging.join(0.2)
+        assert charging.is_alive()
+    charging.join(60)
+    assert len(book) == 1
 
 
 def test_a_file_opens_again_after_a_fit_of_which_nothing_ran(tmp_path):
