@@ -265,7 +265,7 @@ def test_sums_over_parts_are_those_of_arrays(monkeypatch, form, batch_size):
     for shares in [(0.3, 0.0, 0.4), (1 / 90,) * 89]:
         with cluster_here(monkeypatch, n_workers=90), releases(monkeypatch, outputs=here) as there:
             model.fit(blocks(X, shares), blocks(y, shares))
-        assert len(here) == len(there) == 8  # six steps, and two for the intercept
+        assert len(here) == len(there) == 9  # six steps, and three that correct scores
         for (one, *_), (other, *_) in zip(here, there, strict=True):
             np.testing.assert_allclose(other.value, one.value, atol=1e-5 * one.norm_bound)
 

@@ -171,9 +171,9 @@ def test_few_candidates_on_batches_are_composed_with_their_scores():
     model = search(**batches)
     event = model.privacy_event(400)
     assert 1 - 1e-3 <= epsilon_of(event, DELTA, "zero_out") <= 1.0
-    assert [part.count for part in mechanisms_of(event)] == [4, 80, 80, 2]  # intercepts first
+    assert [part.count for part in mechanisms_of(event)] == [6, 80, 80, 2]  # corrections first
     public = search(validation_fraction=None, **batches)
-    assert [part.count for part in mechanisms_of(public.privacy_event(400))] == [4, 80, 80]
+    assert [part.count for part in mechanisms_of(public.privacy_event(400))] == [6, 80, 80]
 
 
 # Trials are private -----------------------------------------------------------------------------
