@@ -243,6 +243,9 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 _MEASURED = 1 << 18
 
 
+Kept = tuple[slice, slice, list[tuple[slice, np.ndarray]]]
+
+
 class Runs:
     """Rows of some persons, one after another, of those with the fewest first."""
 
@@ -251,11 +254,11 @@ class Runs:
         self.rows, self.counts = records.rows_by_record(persons)
         self.person = np.repeat(np.arange(len(persons)), self.counts)
         self._ends = np.concatenate([[0], np.cumsum(self.counts)])
-        # Persons with several rows: some of whom all products of unit features with each other are
-        # kept, by their number of rows, and others.
         several = int(np.searchsorted(self.counts, 2))
-        self.few, self.many = slice(several, several), slice(several, len(persons))
-        self.cosines: list[tuple[slice, np.ndarray]] | None = None
+        # Persons with several rows of whom all products of unit features with each other are kept,
+        # others, and the products by number of rows. It is set at once, for whichever thread looks.
+        self.kept: Kept = slice(several, several), slice(several, len(persons)), []
+        self.asked = False  # whether it was asked which products can be kept
 
     def of(self, persons: slice) -> slice:
         """Rows of some persons."""
@@ -263,19 +266,17 @@ class Runs:
 
     def know(self, grads: Any, most: int) -> None:
         """Keep products of features, which do not change between steps, of up to `most` rows."""
-        first, last = self.many.start, int(np.searchsorted(self.counts, most, side="right"))
+        first = int(np.searchsorted(self.counts, 2))
+        last = max(first, int(np.searchsorted(self.counts, most, side="right")))
         numbers = range(2, most + 1) if last > first else []
-        ends = np.searchsorted(self.counts, [*numbers, most + 1])
-        found = []
+        ends, found = np.searchsorted(self.counts, [*numbers, most + 1]), []
         for k, start, stop in zip(numbers, ends, ends[1:], strict=False):
             if stop > start:
                 rows = self.of(slice(start, stop))
                 found.append((rows, grads.taken(rows).cosines(k)))
         if found and all(products is not None for _, products in found):
-            self.few, self.many = slice(first, last), slice(last, self.many.stop)
-            self.cosines = found
-        else:
-            self.cosines = []
+            self.kept = slice(first, last), slice(last, len(self.counts)), found
+        self.asked = True
 
 
 @dataclass(frozen=True)
@@ -311,12 +312,16 @@ class MeanGradients:
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
         found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
         found = found * (1 + (8 + self.runs.counts) * EPS)  # of no rows they are integers
-        for some, norms in ((self.runs.few, self._by_products), (self.runs.many, self._as_formed)):
-            if some.stop > some.start:
-                found[some] = norms(some, found[some])
+        few, many, products = self.runs.kept
+        if few.stop > few.start:
+            found[few] = self._by_products(few, found[few], products)
+        if many.stop > many.start:
+            found[many] = self._as_formed(many, found[many])
         return found
 
-    def _by_products(self, some: slice, longest: np.ndarray) -> np.ndarray:
+    def _by_products(
+        self, some: slice, longest: np.ndarray, products: list[tuple[slice, np.ndarray]]
+    ) -> np.ndarray:
         rows, units = self.runs.of(some), np.where(longest > 0, longest, 1.0)
         weights, person = self.weights[rows], self.runs.person[rows] - some.start
         counts, residuals = weights > 0, self.rows.residuals[rows, :]
@@ -325,13 +330,13 @@ class MeanGradients:
             residuals = np.where(counts[:, None], residuals, 0.0)
         parts = np.multiply(residuals, weights[:, None], order="C")
         found = np.empty_like(parts)
-        for own, cosines in self.runs.cosines or []:
+        for own, cosines in products:
             own = slice(own.start - rows.start, own.stop - rows.start)
             shape = (*cosines.shape[:2], -1)
             np.matmul(cosines, parts[own].reshape(shape), out=found[own].reshape(shape))
         squares = np.bincount(person, np.einsum("ij,ij->i", found, parts), minlength=len(units))
         norms = units * np.sqrt(np.maximum(squares, 0.0) + self.products)
-        return np.minimum(norms * (1 + 8 * EPS), longest)
+        return np.fmin(norms * (1 + 8 * EPS), longest)  # which is what counts in place of NaN
 
     def _as_formed(self, some: slice, longest: np.ndarray) -> np.ndarray:
         norms = np.empty_like(longest)
@@ -471,7 +476,7 @@ class PersonSource:
 
     def _means(self, params: Array, runs: Runs, kept: int = 0) -> MeanGradients:
         grads = self.source.at(params, runs.rows)
-        if kept > 1 and runs.cosines is None:
+        if kept > 1 and not runs.asked:
             runs.know(grads, kept)
         weights, slack = self._weights(grads), self._slack(grads)
         return MeanGradients(grads, weights, runs, slack, *self.source.norm_slack)

@@ -105,10 +105,13 @@ class OuterGradients:
         norms, features = self.feature_norms, self.features.wide()
         if bool(((norms < _SHORTEST) & (norms > 0)).any()):
             return None
-        lengths, found = np.where(norms > 0, norms, np.inf), np.empty((len(norms) // k, k, k))
+        counts, found = (norms > 0) & (norms < np.inf), np.empty((len(norms) // k, k, k))
+        lengths = np.where(counts, norms, 1.0)
         for some in slices(len(found), max(1, _WIDE // (k * features.width))):
             rows = slice(k * some.start, k * some.stop)
             units = features.taken(rows).dense() / lengths[rows, None]
+            if not bool(counts[rows].all()):
+                units = np.where(counts[rows, None], units, 0.0)
             units = units.reshape(-1, k, features.width)
             np.matmul(units, units.swapaxes(1, 2), out=found[some])
         return found

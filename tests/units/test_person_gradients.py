@@ -161,6 +161,18 @@ def test_what_is_kept_changes_norms_by_rounding_alone(form, rng, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-8)
 
 
+def test_what_is_kept_may_be_asked_for_again(rng):
+    """As two threads may that see at once that nothing is kept yet."""
+    source = of_persons("dense", rng)
+    persons = PersonSource(source, 0.1)
+    weights = rng.normal(size=(source.width, C))
+    gradients = persons.at(weights, persons.chunks()[0])
+    before = gradients.norms()
+    assert gradients.runs.kept[2]
+    gradients.runs.know(gradients.rows, source.longest_kept)
+    np.testing.assert_array_equal(gradients.norms(), before)
+
+
 def test_no_products_are_kept_of_features_that_cannot_be_divided_by_their_norm(rng):
     X = rng.normal(size=(40, 5))
     X[3] *= 1e-300
@@ -169,7 +181,7 @@ def test_no_products_are_kept_of_features_that_cannot_be_divided_by_their_norm(r
     source = LinearSource(CLASSIFIER_LOSSES["log_loss"], features, np.tile([0, 1], 20), n_outputs=1)
     persons = PersonSource(source, 0.1)
     gradients = persons.at(np.ones((5, 1)), slice(0, 20))
-    assert gradients.runs.cosines == []
+    assert gradients.runs.asked and not gradients.runs.kept[2]
     exact = np.linalg.norm(gradients.dense(), axis=1)
     np.testing.assert_allclose(gradients.norms(), exact, rtol=1e-12)
 
