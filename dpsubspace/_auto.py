@@ -34,9 +34,9 @@ ADAPTIVE_PARTS = {"coarse mean": 0.3, "coarse radius": 0.125, "mean": 0.45, "rad
 # Noise of the counts behind a radius, over the number of records, that is too much for it.
 ADAPTIVE_NOISE = 0.1
 
-# Share of what shifts the scores of classes after training, and the standard deviation of shifts
+# Share of what corrects the scores of classes after training, and the standard deviation of shifts
 # about the usual one (benchmarks/repro_calibration.py rare). AUC falls in proportion to the share:
-# by less than 0.1 points on Adult with 1,000 rows and epsilon 0.3, where it falls most.
+# by less than 0.1 points for 0.008 on Adult with 1,000 rows and epsilon 0.3, where it falls most.
 INTERCEPT_SHARE, SHIFT_SPREAD = 0.012, 0.5
 
 # Standard deviation of the logarithm of the number that scores are multiplied by after training

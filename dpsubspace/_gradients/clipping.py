@@ -223,6 +223,40 @@ class DenseGradients:
         return xp.astype(self.rows, xp.float64)
 
 
+class FormedIfNeeded(Protocol):
+    """Gradients that are formed as rows only for what cannot do without."""
+
+    rounding: float  # Slack of their sum over all records, or over a batch
+    shares: Any  # As of `PerExampleGradients`, and so are these two:
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def dense(self) -> Array: ...
+
+    def slack(self) -> float:
+        return self.rounding
+
+    def wide_slack(self) -> float:
+        return self.rounding
+
+    def sums(self, weights: Array, counts: np.ndarray) -> Array:
+        return self._as_rows().sums(weights, counts)
+
+    def inner(self, anchors: Any) -> tuple[Array, float]:
+        return self._as_rows().inner(anchors)
+
+    def dot(self, gradient: Array) -> Array:
+        return self._as_rows().dot(gradient)
+
+    def part(self, group: Any) -> DenseGradients:
+        return self._as_rows().part(group)
+
+    def _as_rows(self) -> DenseGradients:
+        own = {"rounding": self.rounding, "shares": self.shares}
+        return DenseGradients(self.dense(), self.shape[1:], **own)
+
+
 # Gradients of persons ---------------------------------------------------------------------------
 # Gradients of persons: the mean over the rows of each.
 #
@@ -242,7 +276,7 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 # Numbers of means that are formed at once for their norms (2 MiB).
 _MEASURED = 1 << 18
 
-
+# See `Runs`.
 Kept = tuple[slice, slice, list[tuple[slice, np.ndarray]]]
 
 
@@ -266,7 +300,7 @@ class Runs:
 
     def know(self, grads: Any, most: int) -> None:
         """Keep products of features, which do not change between steps, of up to `most` rows."""
-        first = int(np.searchsorted(self.counts, 2))
+        first = self.kept[0].start
         last = max(first, int(np.searchsorted(self.counts, most, side="right")))
         numbers = range(2, most + 1) if last > first else []
         ends, found = np.searchsorted(self.counts, [*numbers, most + 1]), []
@@ -280,7 +314,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class MeanGradients:
+class MeanGradients(FormedIfNeeded):
     """Weighted sums of gradients ``phi_i r_i^T`` of rows, one a record, formed for norms at most.
 
     The norm of a sum of one gradient follows from its factors. The squared norm of a sum of several
@@ -350,31 +384,8 @@ class MeanGradients:
     def weighted_sum(self, weights: Array) -> Array:
         return self.rows.weighted_sum(self.weights * weights[self.runs.person])
 
-    def slack(self) -> float:
-        return self.rounding
-
-    def wide_slack(self) -> float:
-        return self.rounding
-
-    # What needs gradients as rows ----------------------------------------------------------
-
-    def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        return self._as_rows().sums(weights, counts)
-
-    def inner(self, anchors: Any) -> tuple[Array, float]:
-        return self._as_rows().inner(anchors)
-
-    def dot(self, gradient: Array) -> Array:
-        return self._as_rows().dot(gradient)
-
-    def part(self, group: Any) -> DenseGradients:
-        return self._as_rows().part(group)
-
     def dense(self) -> Array:
         return self.rows.sums(self.weights, self.runs.counts)
-
-    def _as_rows(self) -> DenseGradients:
-        return DenseGradients(self.dense(), self.shape[1:], None, self.rounding)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._array import BLOCK, EPS, Array, slices
-from dpsubspace._gradients.clipping import DenseGradients
+from dpsubspace._gradients.clipping import DenseGradients, FormedIfNeeded
 from dpsubspace._gradients.factors import FactoredGradients, LayerByLayer
 from dpsubspace._gradients.modules import ModuleSource, layers_of
 from dpsubspace._gradients.vectorised import exact_arithmetic, guarded
@@ -30,7 +30,7 @@ _CANCELLED = 2.0**-8
 
 
 @dataclass(frozen=True)
-class LayeredGradients:
+class LayeredGradients(FormedIfNeeded):
     """Gradients of some rows, kept as factors by layer.
 
     A gradient that must not count has factors of zero.
@@ -76,9 +76,6 @@ class LayeredGradients:
     def _formed(self) -> DenseGradients:
         return DenseGradients(self.held.dense, (self.held.dense.shape[1],))
 
-    def slack(self) -> float:
-        return self.rounding
-
     def dense(self) -> Array:
         k, formed = len(self.held.dense), self.held.dense.double()
         rows, at = formed.new_zeros((k, *self.params_shape)), 0
@@ -87,28 +84,6 @@ class LayeredGradients:
         for place, outer in zip(self.weights, self.held.outer, strict=True):
             rows[:, place] = outer.dense().flatten(1)
         return rows
-
-    # What needs gradients as rows ----------------------------------------------------------
-
-    def wide_slack(self) -> float:
-        return self.rounding
-
-    def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        return self._as_rows().sums(weights, counts)
-
-    def inner(self, anchors: Any) -> tuple[Array, float]:
-        return self._as_rows().inner(anchors)
-
-    def dot(self, gradient: Array) -> Array:
-        return self._as_rows().dot(gradient)
-
-    def part(self, group: Any) -> DenseGradients:
-        return self._as_rows().part(group)
-
-    def _as_rows(self) -> DenseGradients:
-        return DenseGradients(
-            self.dense(), self.params_shape, rounding=self.rounding, shares=self.shares
-        )
 
 
 class LayeredSource(ModuleSource):
