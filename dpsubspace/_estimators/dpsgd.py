@@ -164,13 +164,13 @@ class DPSGDClassifier(LinearClassifier):
     also of how much nearer to 0 and 1 probabilities are than they should be. Of two classes a row
     changes such a sum by at most ``sqrt(1.5)`` in L2 norm (``"zero_out"``) or twice that
     (``"replace_one"``), and of more by ``sqrt(2)`` or twice that. The shift brings the mean
-    probability of a class to the share of its rows, and the factor log-odds to the length that
-    labels show. Where noise hides that, the factor is near 1 and the shift near a usual one, which
-    is 0 where rows are not centred or belong to persons: probabilities of rare classes then stay
-    too low, often by more than a third. Nothing is changed with "hinge", without an intercept, and
-    with ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are public rows. With
-    few rows or a small epsilon, single probabilities are biased in any case: calibrate on public
-    rows where absolute risks matter.
+    probability of a class to the share of its rows, and the factor makes log-odds about as large as
+    the labels say that they are. Where noise hides that, the factor is near 1 and the shift near a
+    usual one, which is 0 where rows are not centred or belong to persons: probabilities of rare
+    classes then stay too low, often by more than a third. Nothing is changed with "hinge", without
+    an intercept, and with ``epsilon=float("inf")``; nor by :class:`GEPClassifier`, where there are
+    public rows. With few rows or a small epsilon, single probabilities are biased in any case:
+    calibrate on public rows where absolute risks matter.
 
     A scaler fitted on the private rows, cross-validation scores and everything else computed from
     them are *not* covered; see ``docs/privacy.md``.
