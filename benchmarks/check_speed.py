@@ -4,8 +4,9 @@ Run it by hand before a release. Each ratio is of two calls that are timed in tu
 this package, and what does the same without privacy or has to be done in any case. So the speed of
 the machine hardly matters, nor does what else it does, as the processor's time counts (but for
 what waits for the disk). A ratio is the median of rounds, and then that of three processes, since
-memory lies elsewhere in each. It fails, with exit code 1, if one is a quarter worse than recorded,
-and still is with two more processes. It takes two to three minutes where little else runs.
+memory lies elsewhere in each. All use one thread, since threads that wait take time as well. It
+fails, with exit code 1, if one is a quarter worse than recorded, and still is with two more
+processes. It takes two to three minutes where little else runs.
 
 usage: python benchmarks/check_speed.py [--write]
 
@@ -113,7 +114,8 @@ RATIOS = {
 
 def processes(number):
     command = [sys.executable, "-W", "ignore", __file__, "--once"]
-    found = [subprocess.run(command, stdout=subprocess.PIPE, check=True) for _ in range(number)]
+    how = {"stdout": subprocess.PIPE, "check": True, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    found = [subprocess.run(command, **how) for _ in range(number)]
     return [json.loads(one.stdout) for one in found]
 
 
