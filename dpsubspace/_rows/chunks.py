@@ -142,13 +142,14 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     _keep_memory()
     threads = _THREADS.get() or blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
+        whole = cache(records.chunks)  # every step asks for the same
 
         def visit(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
             def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
                 with np.errstate(all="ignore"):
                     return function(rows)
 
-            chunks = records.chunks(batch)
+            chunks = whole() if batch is None else records.chunks(batch)
             if threads == 1 or len(chunks) == 1 or records.bytes_read(batch) < SHARED:
                 return map(function, chunks)
             parts = slices(len(chunks), 8 * threads)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -518,6 +519,7 @@ def _descend(
     return total / n_averaged if plan.average and n_averaged else params
 
 
+@lru_cache(maxsize=256)  # a later fit of the same sizes asks for the same
 def noise_of_mean(
     n_iter: int,
     learning_rate: float,
@@ -532,6 +534,7 @@ def noise_of_mean(
 
     Along a direction in which the loss has this curvature, which is 1 on white rows: what the
     noise of a step does to later iterates is followed one step at a time, for all steps at once.
+    The array is read-only.
     """
     weights, velocity, total = np.zeros(n_iter), np.zeros(n_iter), np.zeros(n_iter)
     stop = n_iter if stop is None else stop
@@ -543,7 +546,9 @@ def noise_of_mean(
         weights = weights + velocity
         if t >= first:
             total += weights
-    return total / (stop - first)
+    found = total / (stop - first)
+    found.flags.writeable = False
+    return found
 
 
 # What is trained ------------------------------------------------------------------------------
