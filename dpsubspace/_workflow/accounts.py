@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Part of what is left of the slack that one charge takes.
 _SLACK_SHARE = 1 / 100
 
+# Most charges that are counted again to see whether another plan would have had room.
+_REPLAYED = 100
+
 
 class Accounts:
     """Charges against one budget, its `terms`."""
@@ -213,10 +216,18 @@ class Accounts:
         price = self._price(self._cost(event), spent)
         if price.sq_mu == math.inf:
             return "It is not private."
+        pure = price.epsilon > 0 and price.sq_mu == 0
+        if split is not None and split.closed and pure:
+            return (
+                f"{text}, which is more than the first fit has left of the budget of"
+                f" {self.terms.epsilon:.4g}. Use a larger `epsilon` for the ledger, or a smaller"
+                " one for the first fit."
+            )
         if split is not None and split.closed:
+            rest = " What is left is for releases without a delta, such as scores."
             return (
                 f"{text}, and the first fit took all that the budget of {self.terms.epsilon:.4g}"
-                " has for fits. What is left is for releases without a delta, such as scores."
+                f" has for fits.{rest if self.remaining_pure() > 1e-9 else ''}"
             )
         if split is None:
             split = self._open_split(spent, Charge())
@@ -230,7 +241,7 @@ class Accounts:
             )
         else:
             found, most = _apart(split.cost(totals[-1]), self.terms.epsilon)
-            if price.epsilon > 0 and price.sq_mu == 0:
+            if pure:
                 text += ", which is more than is left for such releases. If charged like a fit, it"
             else:
                 text += ", and"
@@ -260,14 +271,27 @@ class Accounts:
                 " With PrivacyLedger(..., pure_epsilon=0) from the start it would have fitted: all"
                 " of delta is for fits then."
             )
-        if summed.epsilon > spent.sum_epsilon and fits(summed):
+        needed = rounded(apart, math.ceil)
+        if summed.epsilon > spent.sum_epsilon and (fits(summed) or self._fits_with(needed, event)):
             return (
-                " With PrivacyLedger(..., pure_epsilon="
-                f"{rounded(apart, math.ceil)}) from the start it would have fitted:"
+                f" With PrivacyLedger(..., pure_epsilon={needed}) from the start it would have fitted:"
                 " releases without a delta and private searches cost little if a part of epsilon"
                 " is set aside for them, or if they come before everything else."
             )
         return ""
+
+    def _fits_with(self, pure_epsilon: str, event: DpEvent) -> bool:
+        """Whether all that was charged and `event` would fit, had so much been set aside."""
+        if not 0 <= float(pure_epsilon) < self.terms.epsilon or len(self.entries) > _REPLAYED:
+            return False
+        other = Accounts(replace(self.terms, pure_epsilon=float(pure_epsilon), aside=0.0))
+        spent = Charge()
+        for each in [*(entry.event for entry in self.entries), event]:
+            split, charge, fits = other.best(each, spent)
+            if not fits:
+                return False
+            other.split, spent = other.split or split, Charge.total([spent, charge])
+        return True
 
     def check_match(self, relation: str, unit: str, *, secure: bool) -> None:
         ours, theirs = (self.terms.neighboring_relation, self.terms.unit), (relation, unit)

@@ -51,6 +51,31 @@ def test_refused_release_without_delta_names_what_should_have_been_set_apart(mod
     assert len(ledger) == 2
 
 
+@pytest.mark.parametrize("epsilon", [0.7, 0.9])
+def test_what_to_set_apart_is_named_where_a_fit_and_a_score_are_the_budget(model, epsilon):
+    score = {"metric": "accuracy", "epsilon": round(1 - epsilon, 3)}
+    with PrivacyLedger(epsilon=1.0, delta=1e-5):
+        DPSGDClassifier(epsilon=epsilon).fit(X, Y)
+        with pytest.raises(PrivacyBudgetError, match=rf"pure_epsilon={score['epsilon']}\)"):
+            private_score(model, X[300:], Y[300:], **score)
+    with PrivacyLedger(epsilon=1.0, delta=1e-5, pure_epsilon=score["epsilon"]) as ledger:
+        DPSGDClassifier(epsilon=epsilon).fit(X, Y)
+        private_score(model, X[300:], Y[300:], **score)
+    assert len(ledger) == 2
+
+
+@pytest.mark.parametrize(("epsilon", "left"), [(1.0, "Nothing is left"), (0.99, "What is left is")])
+def test_a_score_after_a_fit_of_nearly_all_is_told_what_is_left_and_what_to_do(
+    model, epsilon, left
+):
+    with PrivacyLedger(epsilon=1.0, delta=1e-5):
+        DPSGDClassifier(epsilon=epsilon).fit(X, Y)
+        with pytest.raises(PrivacyBudgetError, match="a smaller one for the first fit") as refused:
+            private_score(model, X[300:], Y[300:], metric="accuracy", epsilon=0.1)
+    assert left in str(refused.value)
+    assert "such as scores." not in str(refused.value)
+
+
 def test_a_fit_and_a_score_add_up_with_no_setting_beforehand(model):
     with PrivacyLedger(epsilon=1.5, delta=1e-5) as ledger:
         DPSGDClassifier(epsilon=1.0).fit(X, Y)
