@@ -558,6 +558,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         assumed = ("schema of the table", *checked.public)
         call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
         limits = self._encoded(parts, purchase, ranges, table, targets, call)
+        encoder._note_order(X)
         plan = parts.fit(encoder.encoding_, ranges, limits)
         rows = _encoded_rows(encoder, model, table, records.n, forming=not is_dataset(X))
         given |= {} if public is None else {"X_public": _public_rows(encoder, public)}

@@ -274,9 +274,9 @@ class Accounts:
         needed = rounded(apart, math.ceil)
         if summed.epsilon > spent.sum_epsilon and (fits(summed) or self._fits_with(needed, event)):
             return (
-                f" With PrivacyLedger(..., pure_epsilon={needed}) from the start it would have fitted:"
-                " releases without a delta and private searches cost little if a part of epsilon"
-                " is set aside for them, or if they come before everything else."
+                f" With PrivacyLedger(..., pure_epsilon={needed}) from the start it would have"
+                " fitted: releases without a delta and private searches cost little if a part of"
+                " epsilon is set aside for them, or if they come before everything else."
             )
         return ""
 

@@ -830,3 +830,17 @@ def test_deviations_of_coefficients_are_those_of_features_that_count_less(solver
     for level in np.unique(importance):
         some = importance == level
         assert 0.4 < spread[some].mean() / said[some].mean() < 2.5
+
+
+def test_an_array_is_refused_where_its_columns_would_be_taken_for_others():
+    frame = pd.DataFrame({"b": np.linspace(0, 1, 200), "a": np.linspace(10, 0, 200)})
+    y = np.arange(200) % 2
+    schema = {"a": Range(0, 10), "b": Range(0, 1)}
+    model = tabular_pipeline("classification", schema, epsilon=8.0).fit(frame, y)
+    with pytest.raises(ValueError, match="Pass a data frame with the columns"):
+        model.predict(frame.to_numpy())
+    in_order = frame[["a", "b"]]
+    np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(in_order))
+    model.fit(in_order, y)
+    found = model.predict_proba(in_order.to_numpy())
+    np.testing.assert_array_equal(model.predict_proba(frame), found)
