@@ -17,7 +17,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._checks import check_bool, check_choice, is_collection, is_elsewhere, shown
+from dpsubspace._checks import check_bool, check_choice, is_collection, is_elsewhere
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
@@ -35,7 +35,14 @@ from dpsubspace._statistics.quantiles import (
 from dpsubspace._tables.encoding import LEARNED, Encoding, encoding_for
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.parts import columns_of, table_in_parts
-from dpsubspace._tables.schema import Schema, Table, as_schema, read_table, unnamed_columns
+from dpsubspace._tables.schema import (
+    Schema,
+    Table,
+    as_schema,
+    is_reordered,
+    read_table,
+    unnamed_columns,
+)
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Name of what is left of a budget that ranges take a part of.
@@ -350,7 +357,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         noise, public = as_noise(self.random_state).child("table"), ("schema of the table",)
         releases = PrivateCall(self, budget, noise, records, len(plan.schema), public).paid()
         self._learn(target, plan, purchase, table.numbers, releases)
-        self._note_order(X)
+        self._reordered = is_reordered(X, plan.schema)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -367,32 +374,17 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Rows of norm at most 1, in float32.
         """
         check_is_fitted(self, "encoding_")
-        self._check_order(X)
         if is_collection(X):
             nothing = np.empty((0, self.encoding_.n_features), dtype=np.float32)
-            rows = columns_of(X, self.schema_)
+            rows = columns_of(X, self.schema_, named=self._reordered)
             return lazily(TableEncoder._encoded, self, rows, nothing)
         return self._encoded(X)
 
-    def _note_order(self, X: Any) -> None:
-        """Note in which order the columns of the rows of the fit were, if they had names."""
-        names = names_of(X)
-        order = [*self.schema_] if names is None else [n for n in names if n in self.schema_]
-        self._reordered = order != [*self.schema_]
-
-    def _check_order(self, X: Any) -> None:
-        """ValueError where columns would be taken for others: their names are gone."""
-        if self._reordered and not isinstance(X, Table) and names_of(X) is None:
-            raise ValueError(
-                "`X` has no column names, and its columns would be taken in the order of the"
-                " schema. The rows of the fit had names, and another order. Pass a data frame with"
-                f" the columns {shown([*self.schema_])}."
-            )
-
     def _encoded(self, X: Any) -> np.ndarray:
         # A pipeline has read the table already.
-        table = X if isinstance(X, Table) else read_table(X, self.schema_)
-        return self.encoding_(table)
+        if not isinstance(X, Table):
+            X = read_table(X, self.schema_, named=self._reordered)
+        return self.encoding_(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the features that rows become.

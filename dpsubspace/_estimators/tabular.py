@@ -15,6 +15,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -55,7 +56,7 @@ from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
-from dpsubspace._tables.schema import Table, read_table
+from dpsubspace._tables.schema import Table, is_reordered, read_table
 
 if TYPE_CHECKING:
     from dpsubspace._accounting.guarantee import PrivacyGuarantee
@@ -543,7 +544,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, parts.table.schema, y, check, groups)
         remember(self, X)
-        public = _read_public(X_public, parts.table)
+        reordered = is_reordered(X, parts.table.schema)
+        public = _read_public(X_public, parts.table, named=reordered)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.
@@ -558,7 +560,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         assumed = ("schema of the table", *checked.public)
         call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
         limits = self._encoded(parts, purchase, ranges, table, targets, call)
-        encoder._note_order(X)
+        encoder._reordered = reordered
         plan = parts.fit(encoder.encoding_, ranges, limits)
         rows = _encoded_rows(encoder, model, table, records.n, forming=not is_dataset(X))
         given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
@@ -806,11 +808,13 @@ def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
     return {"y_public": y_public}
 
 
-def _read_public(X_public: Any, plan: TablePlan) -> tuple[Table, ...] | Table | None:
+def _read_public(
+    X_public: Any, plan: TablePlan, *, named: bool
+) -> tuple[Table, ...] | Table | None:
+    read = partial(read_table, schema=plan.schema, named=named)
     if isinstance(X_public, tuple):
-        named = enumerate(X_public)
-        return tuple(read_table(each, plan.schema, name=f"X_public[{i}]") for i, each in named)
-    return None if X_public is None else read_table(X_public, plan.schema, name="X_public")
+        return tuple(read(each, name=f"X_public[{i}]") for i, each in enumerate(X_public))
+    return None if X_public is None else read(X_public, name="X_public")
 
 
 def _public_rows(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:

@@ -73,7 +73,7 @@ def _alone(column: Any) -> Any:
     return column.simplify() if hasattr(column, "simplify") else column
 
 
-def columns_of(frame: Any, schema: Schema, name: str = "X") -> Any:
+def columns_of(frame: Any, schema: Schema, name: str = "X", *, named: bool = False) -> Any:
     """The columns of a schema alone; ValueError where names or types show that there is none.
 
     Dask then reads no other ones from files that can be read by columns.
@@ -85,7 +85,7 @@ def columns_of(frame: Any, schema: Schema, name: str = "X") -> Any:
         return chosen.simplify() if hasattr(chosen, "simplify") else chosen
     if np.isnan(frame.shape[1:]).any():
         raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
-    read_table(np.empty((0, *frame.shape[1:]), dtype=object), schema, empty=True)
+    read_table(np.empty((0, *frame.shape[1:]), dtype=object), schema, empty=True, named=named)
     return frame
 
 

@@ -438,20 +438,27 @@ class Table:
 
 
 def read_table(
-    frame: Any, schema: Schema, *, name: str = "X", empty: bool = False, kept: bool = False
+    frame: Any,
+    schema: Schema,
+    *,
+    name: str = "X",
+    empty: bool = False,
+    kept: bool = False,
+    named: bool = False,
 ) -> Table:
     """Rows of `frame` as `schema` reads them.
 
     Columns are taken by name. An array, which has no names, must have as many columns as the
-    schema, in its order. Messages call the table `name`. With `empty` there may be no rows. A table
-    that is `kept` as long as a fit lasts has the shortest codes.
+    schema, in its order; one that must be `named`, as others like it are reordered, is refused.
+    Messages call the table `name`. With `empty` there may be no rows. A table that is `kept` as
+    long as a fit lasts has the shortest codes.
 
     ValueError if a column is absent, given twice, of another type than the schema says, or misses
     values that the schema does not declare. Messages name columns, and no value.
     """
     refuse_collection(name, frame)
     frame = checked_frame(frame, name)
-    columns = _columns(frame, schema, name)
+    columns = _columns(frame, schema, name, named=named)
     n = n_rows(frame)
     if not (n or empty):
         raise ValueError(
@@ -502,8 +509,20 @@ def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
     return [str(name) for name in names if name not in schema]
 
 
-def _columns(frame: Any, schema: Schema, name: str) -> dict[str, Any]:
+def is_reordered(frame: Any, schema: Schema) -> bool:
+    """Whether the columns of `frame` have names, in another order than those of the schema."""
+    names = names_of(frame)
+    return names is not None and [name for name in names if name in schema] != [*schema]
+
+
+def _columns(frame: Any, schema: Schema, name: str, *, named: bool) -> dict[str, Any]:
     if names_of(frame) is None:
+        if named:
+            raise ValueError(
+                f"`{name}` has no column names, and its columns would be taken in the order of the"
+                " schema. The rows of the fit had names, and another order. Pass a data frame with"
+                f" the columns {shown([*schema])}."
+            )
         return _columns_in_order(frame, schema, name)
     check_columns(frame, schema, name)
     return {column: column_of(frame, column) for column in schema}

@@ -170,7 +170,7 @@ class ImportanceDisplay(Display):
         encoder, model = table_steps(cls.__name__, estimator)
         schema, public = encoder.schema_, None
         if X_public is not None:
-            public = read_table(X_public, schema, name="X_public")
+            public = read_table(X_public, schema, name="X_public", named=encoder._reordered)
             if not len(public.numbers):
                 raise ValueError("`X_public` has no rows: pass some, or None.")
         outputs, output = outputs_of(model, target)

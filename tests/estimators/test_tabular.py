@@ -839,6 +839,10 @@ def test_an_array_is_refused_where_its_columns_would_be_taken_for_others():
     model = tabular_pipeline("classification", schema, epsilon=8.0).fit(frame, y)
     with pytest.raises(ValueError, match="Pass a data frame with the columns"):
         model.predict(frame.to_numpy())
+    regression = tabular_pipeline("regression", schema, epsilon=8.0, target=Range(0, 1))
+    with pytest.raises(ValueError, match=r"`X_public\[0\]` has no column names"):
+        regression.fit(frame, y, X_public=(frame.to_numpy(),), y_public=(y,))
+    assert not hasattr(regression, "privacy_")  # nothing was paid
     in_order = frame[["a", "b"]]
     np.testing.assert_array_equal(model.predict_proba(frame), model.predict_proba(in_order))
     model.fit(in_order, y)

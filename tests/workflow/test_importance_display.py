@@ -52,6 +52,14 @@ def test_bars_are_the_importances_of_the_model_in_their_order():
     np.testing.assert_allclose([line[1][0] for line in lines], display.high[order], atol=1e-12)
 
 
+def test_public_rows_without_names_are_refused_where_they_would_be_taken_for_other_columns():
+    model, frame = fitted()
+    ImportanceDisplay.from_estimator(model, X_public=frame.to_numpy())  # in the schema's order
+    model.fit(frame[["dose", "age", "ward"]], np.arange(len(frame)) % 2)
+    with pytest.raises(ValueError, match="`X_public` has no column names"):
+        ImportanceDisplay.from_estimator(model, X_public=frame.to_numpy())
+
+
 def test_a_higher_level_has_longer_bands():
     model, _ = fitted()
     narrow, wide = (ImportanceDisplay.from_estimator(model, level=level) for level in (0.5, 0.99))
