@@ -7,14 +7,13 @@ usage: python benchmarks/_one_fit.py '{"method": "DPSGDClassifier", "rows": 6000
 """
 
 import json
-import os
 import subprocess
 import sys
 import warnings
 
 import numpy as np
 from _inside import fitted_with
-from _run import resources
+from _run import resources, with_threads
 
 JOB = {  # and what may be left out of it
     "method": None,
@@ -43,10 +42,9 @@ def one_fit(python=sys.executable, threads=1, **job):
 
 def answer(script, job, python=sys.executable, threads=1):
     """The last line that a script prints of a job, in a process of its own."""
-    limits = {f"{name}_NUM_THREADS": str(threads) for name in ("OPENBLAS", "OMP", "MKL")}
     command = [str(python), str(script), json.dumps(job, default=str)]
     done = subprocess.run(
-        command, env=os.environ | limits, capture_output=True, text=True, check=False
+        command, env=with_threads(threads), capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(f"{job} failed:\n{done.stderr}")

@@ -121,6 +121,12 @@ def _threads(number):
     return threadpool_limits(int(np.max(number)))
 
 
+def with_threads(number):
+    """Environment of a process whose BLAS, OpenMP and MKL have so many threads."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    return os.environ | dict.fromkeys(names, str(number))
+
+
 # The report ------------------------------------------------------------------------------------
 
 

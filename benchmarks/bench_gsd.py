@@ -27,7 +27,7 @@ from multiprocessing import get_context
 import numpy as np
 import torch
 from _data import arrays
-from _run import in_turns, judged, resources, run, seconds
+from _run import in_turns, judged, resources, run, seconds, with_threads
 
 from dpsubspace import GSDScorer, PrivacyWarning, gradient_subspace_distance, select_public
 from dpsubspace._estimators.distances import probe_network
@@ -172,8 +172,7 @@ def one_product(name, dtype, n, threads):
 
 
 def module_rows(args):
-    limits = {f"{name}_NUM_THREADS": str(args.threads) for name in ("OPENBLAS", "OMP", "MKL")}
-    os.environ.update(limits)
+    os.environ.update(with_threads(args.threads))
     for name in MODULES:
         for dtype in ("float32", "float64"):
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:

@@ -26,7 +26,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 import bench_fixed
 import bench_regression
 import numpy as np
-from _run import in_turns, judged, run
+from _run import in_turns, judged, run, with_threads
 from bench_linear import random_rows, step_sides
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import MinMaxScaler
@@ -114,7 +114,7 @@ RATIOS = {
 
 def processes(number):
     command = [sys.executable, "-W", "ignore", __file__, "--once"]
-    how = {"stdout": subprocess.PIPE, "check": True, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
+    how = {"stdout": subprocess.PIPE, "check": True, "env": with_threads(1)}
     found = [subprocess.run(command, **how) for _ in range(number)]
     return [json.loads(one.stdout) for one in found]
 

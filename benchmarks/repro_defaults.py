@@ -36,7 +36,7 @@ from pathlib import Path
 import _data
 import joblib
 import numpy as np
-from _run import run, spread
+from _run import run, spread, with_threads
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, PrivacyWarning
 
@@ -155,7 +155,7 @@ def scores_of(checkout, *cell):
     paths = os.pathsep.join([str(checkout), str(Path(__file__).parent)])
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, json.dumps(cell)],
-        env=os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        env=with_threads(1) | {"PYTHONPATH": paths},
         capture_output=True,
         text=True,
         check=True,

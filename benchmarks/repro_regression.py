@@ -35,7 +35,6 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/repro_regression.py
 
 import itertools
 import json
-import os
 import subprocess
 import warnings
 from collections import Counter
@@ -48,7 +47,7 @@ import _tables
 import joblib
 import numpy as np
 from _hessian_mixing import hessian_mixing
-from _run import judged, run
+from _run import judged, run, with_threads
 from newcomer import short
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -317,12 +316,11 @@ def peer_cells(name, args):
     if not wanted or not tables_of(name, args):
         return
     job = {"tables": tables_of(name, args), "epsilons": args.epsilons, "seeds": seeds_of(args)}
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(args.threads))
     script = Path(__file__).with_name("peer_regression.py")
     with subprocess.Popen(
         [str(args.peer_python), str(script), json.dumps(job | {"n_train": args.train_rows})],
         stdout=subprocess.PIPE,
-        env=os.environ | threads,
+        env=with_threads(args.threads),
         text=True,
     ) as process:
         assert process.stdout is not None

@@ -39,7 +39,6 @@ usage: DPSUBSPACE_DATA=folder python benchmarks/repro_tables.py
 """
 
 import json
-import os
 import subprocess
 import tempfile
 from dataclasses import dataclass, replace
@@ -49,7 +48,7 @@ from pathlib import Path
 import _raw_tables
 import numpy as np
 import pandas as pd
-from _run import in_turns, judged, run, spread
+from _run import in_turns, judged, run, spread, with_threads
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
@@ -341,9 +340,8 @@ def fits_of(args, title, model, python):
 
 
 def peer_process(python, package, threads):
-    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), str(threads))
     script, pipes = Path(__file__).with_name("peer_tables.py"), {"stdin": subprocess.PIPE}
-    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": os.environ | limits}
+    pipes |= {"stdout": subprocess.PIPE, "text": True, "env": with_threads(threads)}
     return subprocess.Popen([str(python), str(script), package], **pipes)
 
 
