@@ -16,6 +16,7 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     ROOT / "benchmarks/README.md",
     *sorted(ROOT.glob("benchmarks/pages/*.md")),
+    ROOT / "findings/README.md",
     *sorted(ROOT.glob("docs/*.md")),
 ]
 

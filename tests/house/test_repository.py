@@ -109,3 +109,18 @@ def test_issue_forms_are_forms():
 def test_owners_own_what_is_there():
     paths = re.findall(r"(?m)^#?/(\S+)", text_of(".github/CODEOWNERS"))
     assert len(paths) > 5 and [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_findings_have_the_form_that_their_page_asks_for():
+    """What they find is not asked here: they install other software, and say when it changed."""
+    for path in sorted((ROOT / "findings").glob("*.sh")):
+        lines, text = text_of(f"findings/{path.name}").splitlines(), path.read_text()
+        assert lines[0] == "#!/usr/bin/env bash" and re.match("# .+[.]$", lines[1]), path.name
+        for part in ("# Expected: ", "# Seen: ", "set -euo pipefail", "$(mktemp -d)", "trap 'rm "):
+            assert part in text, (path.name, part)
+        assert "dpsubspace" not in text and "assert " in text, path.name
+        joined = text.replace("\\\n", " ")
+        installed = [line.split("-q ")[1].split() for line in re.findall("pip.* install.*", joined)]
+        unpinned = [word for words in installed for word in words if "==" not in word]
+        assert installed and unpinned == [], (path.name, unpinned)
+        assert subprocess.run(["bash", "-n", path]).returncode == 0, path.name
