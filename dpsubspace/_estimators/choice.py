@@ -25,7 +25,7 @@ from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, few
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
-from dpsubspace._rows.public import check_candidates
+from dpsubspace._rows.public import check_candidates, check_order_of_sets
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._solvers.descent import STEPS
 from dpsubspace._statistics.score_cells import ScoreTotal
@@ -391,9 +391,9 @@ def select_public(
     if labelled and y is None:
         raise ValueError("method='validation' needs the labels of the private rows: pass `y`.")
     if labelled:
-        X, y = check_rows_and_labels(model, X, y)
+        X, y = check_rows_and_labels(model, X, y, groups=groups)
     else:
-        X = check_rows(model, X, reset=True, accept_sparse=module is None)
+        X = check_rows(model, X, reset=True, accept_sparse=module is None, groups=groups)
     n_features, records = X.shape[1], check_groups(groups, X)
     refuse_groups(module, records)
     n_samples = records.n
@@ -407,6 +407,8 @@ def select_public(
     noise = as_noise(random_state)
     rng, shape = noise.public(), row_shape(input_shape, n_features)
     if labelled:
+        for name in sets if isinstance(y_public, Mapping) else ():
+            check_order_of_sets(candidates[name], y_public.get(name))
         scorer = validation_scorer(sets, X, y, records, y_public)
     elif method == "energy":
         space = gradient_space(module, shape, c, int(rng.integers(2**31)))

@@ -25,7 +25,7 @@ from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._solvers.equations import PARTS, Design, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
@@ -410,7 +410,7 @@ def private_coefficients(
     check_choice("family", family, ("auto", "linear", "logistic"))
     check_real("level", level, low=0, high=1)
     check_bool("simultaneous", simultaneous)
-    frame, schema, name = _as_table(X, schema, target, bounds, target_bounds)
+    frame, schema, name = _as_table(X, schema, target, bounds, target_bounds, groups)
     coding = _Coding.of(schema, name, family, reference)
     table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
@@ -468,7 +468,7 @@ def _warn_of_no_ends(found: PrivateCoefficients) -> None:
 
 
 def _as_table(
-    X: Any, schema: Any, target: Any, bounds: Any, target_bounds: Any
+    X: Any, schema: Any, target: Any, bounds: Any, target_bounds: Any, groups: Any
 ) -> tuple[Any, Schema, str]:
     """Rows, their schema, and the name of the target in it."""
     if schema is not None:
@@ -490,6 +490,7 @@ def _as_table(
         )
     refuse_collection("X", X)
     refuse_collection("target", target)
+    check_order(X, target=target, groups=groups)
     rows, targets = np.asarray(X, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if rows.ndim != 2 or targets.shape != (len(rows),):
         raise ValueError("`X` must have two dimensions, and `target` one entry for each row of it.")

@@ -215,7 +215,7 @@ def private_projection_error(
     target = Target(epsilon, delta, neighboring_relation).checked()
     c = check_integer("n_classes", n_classes, low=2)
     model = named("private_projection_error")
-    X = check_rows(model, X, reset=True, accept_sparse=module is None)
+    X = check_rows(model, X, reset=True, accept_sparse=module is None, groups=groups)
     records = check_groups(groups, X)
     refuse_groups(module, records)
     if X_public is None:
@@ -481,7 +481,7 @@ def private_spread(
     if not (isinstance(row_norm, str) and row_norm == "l2"):
         data_norm = check_real("row_norm", row_norm, low=1e-50, high=1e50)
         row_map, public = RowMap(norm="clip", data_norm=data_norm), ("bound on row norms",)
-    X = check_rows(named("private_spread"), X, reset=True)
+    X = check_rows(named("private_spread"), X, reset=True, groups=groups)
     records = check_groups(groups, X)
     budget = Budget.split(target, _SPREAD, records.n)
     noise = as_noise(random_state)

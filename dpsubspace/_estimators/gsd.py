@@ -32,7 +32,7 @@ from dpsubspace._public.subspace import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import Data, check_candidates, check_public_rows
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._statistics.moments import MECHANISMS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -471,6 +471,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
+        check_order(X, y=y)  # which a Pipeline passes to its next step
         return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     def transform(self, X: Any) -> np.ndarray:
@@ -576,7 +577,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     # The fit --------------------------------------------------------------------------------
 
     def _check(self, plan: _GradientPlan, given: Given) -> Checked:
-        X = check_rows(self, given.X, reset=True, accept_sparse=self.module is None)
+        form = self.module is None
+        X = check_rows(self, given.X, reset=True, accept_sparse=form, groups=given.groups)
         records = check_groups(given.groups, X)
         refuse_groups(self.module, records)
         sets = self._sets(X, given.X_public, records)

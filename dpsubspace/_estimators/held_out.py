@@ -19,7 +19,7 @@ from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import check_groups, split_groups
+from dpsubspace._rows.records import check_groups, check_order, split_groups
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
 _LEAST = float(np.finfo(np.float64).eps)
@@ -155,6 +155,7 @@ class _Reader:
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
         refuse_collection("y", y)
+        check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):
             X = _without_sizes(np.asarray, X)
         if X.ndim != 2 or X.shape[0] < 1:

@@ -30,7 +30,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
-from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
+from dpsubspace._rows.records import Records, RowMap, Shift, check_groups, check_order
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread, recentred_mean
@@ -492,6 +492,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             If the mechanism needs more memory than the machine has; the message says how much,
             and which mechanism does not. Nothing has been released then.
         """
+        check_order(X, y=y)  # which a Pipeline passes to its next step
         return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     @by_blocks

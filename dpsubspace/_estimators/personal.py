@@ -370,7 +370,8 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
         return self._plan_by(NumberTargets(), self.target_bounds, method=method)
 
     def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
-        X, y = check_rows_and_targets(self, given.X, given.y, accept_sparse=False)
+        rows = given.X, given.y
+        X, y = check_rows_and_targets(self, *rows, accept_sparse=False, groups=given.groups)
         assumed = [] if self.target_bounds is None else ["range of the targets"]
         return X, one_column(y)[:, None], assumed, None
 

@@ -375,7 +375,8 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
         return self._plan_by(ClassTargets(), _ENDS, method="gradient")
 
     def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
-        X, y = check_rows_and_labels(self, given.X, given.y, accept_sparse=False)
+        rows = given.X, given.y
+        X, y = check_rows_and_labels(self, *rows, accept_sparse=False, groups=given.groups)
         grouped = check_groups(given.groups, X).grouped
         classes, codes = check_classes(y, self.classes, grouped=grouped)
         if len(classes) > 2:

@@ -24,7 +24,7 @@ from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
-from dpsubspace._rows.records import RowMap, check_groups
+from dpsubspace._rows.records import RowMap, check_groups, check_order
 from dpsubspace._statistics.quantiles import (
     LEVEL,
     exact_extents,
@@ -258,6 +258,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
+        check_order(X, y=y)  # which a Pipeline passes to its next step
         return self._fit_by(self._plan(), X, groups=groups, X_public=X_public)
 
     @by_blocks

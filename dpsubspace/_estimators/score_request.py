@@ -16,6 +16,7 @@ from dpsubspace._estimators.coefficients import PrivateCoefficients
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.table_counts import PrivateCounts
 from dpsubspace._estimators.table_summary import PrivateSummary
+from dpsubspace._rows.records import check_order
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
 from dpsubspace._tables.frames import names_of
@@ -210,6 +211,7 @@ class PublicGroups:
     def of(cls, by: Any, model: Any, X: Any, n_rows: int) -> PublicGroups:
         """ValueError unless levels are known beforehand and there is a value for each row."""
         frame, name, kind = _column(by, model, X)
+        check_order(X, by=by[0] if isinstance(by, tuple) else None)
         kind = Categories(kind.values, missing=True)
         codes = read_table(frame, Schema({name: kind}), name="by").codes[:, 0]
         if len(codes) != n_rows:

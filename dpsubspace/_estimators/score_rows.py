@@ -21,7 +21,7 @@ from dpsubspace._rows.inputs import (
     check_rows_and_targets,
     named,
 )
-from dpsubspace._rows.records import Records, check_groups, split_groups
+from dpsubspace._rows.records import Records, check_groups, check_order, split_groups
 from dpsubspace._rows.remote import RemoteRows
 
 # What parts hold beside labels or targets, which have the name of rows, and numbers by their names.
@@ -46,6 +46,7 @@ class ScoredRows:
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         refuse_collection("y", y)
+        check_order(X, y=y, groups=groups)
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         blank, estimator = np.zeros((n, 1)), named("private_score")
         if len(says.classes):

@@ -22,7 +22,7 @@ from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_t
 from dpsubspace._estimators.model_outputs import lazily
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._rows.remote import side_by_side
 from dpsubspace._statistics.quantiles import (
     GAPS,
@@ -126,6 +126,7 @@ def read_rows(
     """
     if is_elsewhere(X):
         return table_in_parts(X, schema, y, targets, groups)
+    check_order(X, y=y, groups=groups)
     return read_table(X, schema, kept=True), y
 
 

@@ -51,6 +51,7 @@ from dpsubspace._estimators.table_encoder import (
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import check_of_blocks, remember
+from dpsubspace._rows.public import check_order_of_sets
 from dpsubspace._rows.records import check_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.encoding import LEARNED, Encoding
@@ -546,6 +547,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         remember(self, X)
         reordered = is_reordered(X, parts.table.schema)
         public = _read_public(X_public, parts.table, named=reordered)
+        check_order_of_sets(X_public, y_public)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.

@@ -25,7 +25,7 @@ from dpsubspace._rows.blocks import ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
-from dpsubspace._rows.records import split_groups
+from dpsubspace._rows.records import check_order, split_groups
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
 
 # Rows that a model was fitted to ----------------------------------------------------------------
@@ -110,6 +110,7 @@ def check_rows(
         X = _named_columns(X)
         _check_names(estimator, X, reset=reset)
         return load(X, None, _BlockOfRows(), *split_groups(groups))[ROWS]
+    check_order(X, groups=groups)
     form = "csr" if accept_sparse else False
     return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
@@ -120,6 +121,7 @@ def check_rows_and_labels(
     """Rows of `X` as `check_rows` gives them, and one label a row."""
     if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
+    check_order(X, y=y, groups=groups)
     form = "csr" if accept_sparse else False
     found, y = _validated(estimator, _there(X), _of_numpy(y), reset=True, accept_sparse=form)
     return _plain(X, found), y
@@ -145,6 +147,7 @@ def check_rows_and_targets(
     """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
     if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _values, groups)
+    check_order(X, y=y, groups=groups)
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
     found, y = _validated(estimator, _there(X), _numbers(y), reset=True, **options)
@@ -263,6 +266,7 @@ class _BlockOfRows:
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
                 " dense, or a matrix of scipy that is in memory."
             )
+        check_order(X, y=y)
         rows = _plain(X, _validated_part(BaseEstimator(), X, reset=True))
         found = {ROWS: rows}
         if self.targets is not None:

@@ -14,7 +14,7 @@ from dpsubspace._accounting.budget import Sizes
 from dpsubspace._array import Array, on_device
 from dpsubspace._checks import refuse_collection, shown
 from dpsubspace._rows.inputs import check_classes
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.records import Records, check_order
 from dpsubspace.exceptions import PublicDataWarning, warn
 
 
@@ -177,6 +177,7 @@ def _public_targets(
             f"`y_public` must be a tuple of {len(sets)} arrays, one for each set of `X_public`,"
             f" got {got}."
         )
+    check_order_of_sets(X_public, y_public)
     for i, (targets, rows) in enumerate(zip(given, sets, strict=True)):
         name = f"y_public[{i}]" if several else "y_public"
         if targets is None:
@@ -188,6 +189,15 @@ def _public_targets(
         if len(targets) != len(rows):
             raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")
         yield name, targets
+
+
+def check_order_of_sets(X_public: Any, y_public: Any) -> None:
+    """ValueError where targets have the labels of their public rows in another order."""
+    if not (isinstance(X_public, tuple) and isinstance(y_public, tuple)):
+        check_order(X_public, "X_public", y_public=y_public)
+        return
+    for i, (rows, targets) in enumerate(zip(X_public, y_public, strict=False)):
+        check_order(rows, f"X_public[{i}]", **{f"y_public[{i}]": targets})
 
 
 @dataclass(frozen=True)

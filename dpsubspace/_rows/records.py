@@ -36,6 +36,7 @@ from dpsubspace._array import (
     sum_slack,
     to_numpy,
 )
+from dpsubspace._checks import is_collection
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
@@ -376,6 +377,35 @@ def check_groups(groups: Any, X: Any) -> Records:
     if present is not None and len(np.unique(index[present])) + len(np.unique(index[~present])) > n:
         raise ValueError("`present` must be the same for all rows of a record.")
     return Records.of_groups(index, n, present)
+
+
+def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
+    """ValueError where a column has the labels of the rows of `X` in another order.
+
+    Labels are those of pandas (its index). Columns are taken by position, so that rows would be
+    counted as those of other persons, or get the targets of others. A column that has other labels
+    as well, such as a new series beside some rows of a frame, can only go by position, and does.
+    Messages call `X` by the name in `rows`.
+    """
+    if not _has_labels(X):
+        return
+    for name, column in columns.items():
+        column, _ = split_groups(column)
+        if not _has_labels(column) or len(column) != len(X):  # others compare lengths
+            continue
+        ours, theirs = X.index, column.index
+        if ours.equals(theirs) or not (ours.isin(theirs).all() and theirs.isin(ours).all()):
+            continue
+        if list(ours) != list(theirs):  # equal labels may be of two types
+            raise ValueError(
+                f"`{name}` has the labels of the rows of `{rows}` in another order, as its index"
+                f" says, and rows are taken by position. Pass {name}.loc[{rows}.index] to go by"
+                f" labels, or {name}.to_numpy() if the positions are right."
+            )
+
+
+def _has_labels(column: Any) -> bool:
+    return hasattr(column, "iloc") and not is_collection(column)
 
 
 def _in_parts(parts: RowParts) -> Records:

@@ -25,7 +25,7 @@ from dpsubspace._checks import is_dataset, is_elsewhere
 from dpsubspace._rows.blocks import CODES, ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
-from dpsubspace._rows.records import split_groups
+from dpsubspace._rows.records import check_order, split_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._tables.schema import Schema, Table, read_table
 
@@ -57,6 +57,7 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) 
     of a person in one part.
     """
     if not is_elsewhere(frame):
+        check_order(frame, groups=groups)
         return read_table(frame, schema, name=name)
     if not is_dataset(frame) and (not hasattr(frame, "columns") or frame.ndim != 2):
         raise ValueError(
@@ -99,6 +100,7 @@ class _BlockOfTable:
 
     def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
         """Arrays of a partition; ValueError where it cannot be used."""
+        check_order(X, y=y)
         table = read_table(X, self.schema, name=self.name, empty=True, kept=True)
         found = {ROWS: table.numbers, CODES: table.codes}
         return found if self.targets is None else found | {TARGETS: self.targets(y)}

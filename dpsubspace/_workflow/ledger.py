@@ -30,6 +30,7 @@ from dpsubspace._checks import finite, is_elsewhere
 from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.dask_parts import has_lengths
+from dpsubspace._rows.records import check_order
 from dpsubspace._workflow.filter import Terms, check_number, in_words
 from dpsubspace._workflow.journal import (
     COLUMNS,
@@ -544,6 +545,8 @@ class PrivacyLedger:
                 " datasets that would have to be computed first. Open the ledger around the fit,"
                 " `with ledger: model.fit(X, y)`: the fit is charged all the same."
             )
+        whose = {name: given for name, given in fit_params.items() if name.endswith("groups")}
+        check_order(X, y=y, **whose)  # a step may pass on rows without labels
         self._book.check_process()
         self._check_other()
         label = label or type(estimator).__name__

@@ -23,7 +23,13 @@ from dpsubspace._rows.dask_parts import in_the_same_blocks
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import check_of_blocks, check_rows_and_labels, check_rows_and_targets
 from dpsubspace._rows.positions import at_positions
-from dpsubspace._rows.records import Records, check_groups, groups_of_rows, split_groups
+from dpsubspace._rows.records import (
+    Records,
+    check_groups,
+    check_order,
+    groups_of_rows,
+    split_groups,
+)
 from dpsubspace.exceptions import PrivacyError
 
 # What a scoring says -----------------------------------------------------------------------------
@@ -149,6 +155,7 @@ class Given:
             return _GivenInParts.read(search, X, y, table=table)
         refuse_collection("X", X)
         refuse_collection("y", y)
+        check_order(X, y=y, groups=groups)
         if table:
             y = np.asarray(y)
             if not hasattr(X, "columns") or len(X) != len(y):
@@ -232,6 +239,7 @@ class _BlockOfTargets:
     targets: Callable[[Any], np.ndarray]
 
     def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
+        check_order(X, y=y)
         found = self.targets(y)
         if len(found) != len(X):
             raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
