@@ -22,7 +22,13 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
 from dpsubspace._rows.remote import sum_over_parts
 from dpsubspace._statistics.table_cells import cell_total, counts_l1_sum, counts_sum
-from dpsubspace._statistics.table_intervals import CountNoise, around, onto_margins, onto_total
+from dpsubspace._statistics.table_intervals import (
+    CountNoise,
+    around,
+    holding,
+    onto_margins,
+    onto_total,
+)
 from dpsubspace._tables.cells import CellColumn, cells_of_columns, read_columns, values_of
 from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -47,7 +53,7 @@ class PrivateCounts:
     counts : ndarray
         Counts that are not negative and add up to `n`, also within the counts of each column.
     low, high : ndarray
-        Ends of the interval of each count, by itself.
+        Ends of the interval of each count, by itself. It holds the count.
     noisy : ndarray
         Counts as they were released, with their noise.
     n : int
@@ -121,7 +127,7 @@ class PrivateCounts:
         order = [left.index(name) for name in kept]
         k = math.prod(self.counts.shape[axis] for axis in gone)
         counts, noisy = (each.sum(axis=gone).transpose(order) for each in (self.counts, self.noisy))
-        low, high = _around(noisy, self._noise, self.level, k, self.n)
+        low, high = holding(counts, *_around(noisy, self._noise, self.level, k, self.n))
         return replace(
             self,
             columns=tuple(kept),
@@ -288,7 +294,8 @@ def private_counts(
     surely empty. Intervals cover the exact count of these rows, and not that of a population
     from which they may have been drawn. `counts` is
     postprocessing: the margins of each column are brought to the nearest numbers that are not
-    negative and add up to n, and the cells to the nearest that have these margins.
+    negative and add up to n, and the cells to the nearest that have these margins. An interval
+    that such a count would lie outside of is widened to it.
 
     In a table of many cells, noise makes counts where nobody is. Of K empty cells, about
     ``K / (2 e^epsilon)`` are released as 1 or more with Laplace noise, and each has the noise that
@@ -342,11 +349,12 @@ def private_counts(
     releases = call.paid()
     raw = sum_over_parts(_counted, table, part, axes, records)
     noisy = _released(raw, releases, noise_of).reshape(shape)
-    low, high = _around(noisy, added, float(level), 1, records.n)
+    counts = _consistent(noisy, records.n) if target.private else noisy
+    low, high = holding(counts, *_around(noisy, added, float(level), 1, records.n))
     return PrivateCounts(
         tuple(names),
         tuple(axis.labels for axis in axes),
-        _consistent(noisy, records.n) if target.private else noisy,
+        counts,
         low,
         high,
         noisy,

@@ -38,9 +38,11 @@ from dpsubspace._statistics.table_intervals import (
     Ratio,
     agreeing,
     around,
-    onto_total,
+    holding,
+    onto_total_of_seen,
 )
 from dpsubspace._tables.cells import (
+    NO_GROUP,
     NO_VALUE,
     UNLISTED,
     cells_of_codes,
@@ -112,6 +114,8 @@ class PrivateSummary:
     ----------
     entries : tuple of SummaryEntry
         All numbers: each has `column`, `statistic`, `category`, `group`, `value`, `low`, `high`.
+        Where the table is split, the group ``"no group"`` has a size alone: that of rows whose
+        value is missing or not listed.
     groups : tuple
         Groups, in order; ``("all",)`` where the table is not split.
     by : str or None
@@ -181,7 +185,7 @@ class PrivateSummary:
         category : object or None, default=None
             Category that a count or a share is about; "missing" for missing values.
         group : object or None, default=None
-            Its group. None where there is one.
+            Its group, or "no group" for how many rows are in none. None where there is one.
 
         Returns
         -------
@@ -265,16 +269,19 @@ class PrivateSummary:
             self.entry(column, statistic, category=category, group=each) for each in (group, other)
         )
         z = float(ndtri((1 + self.level) / 2))
-        drawn = sum(self._sampling(each) for each in (first, second)) if population else 0.0
-        one, two = (min(max(each.value, each.low), each.high) for each in (first, second))
-        down = math.sqrt((one - first.low) ** 2 + (second.high - two) ** 2 + z**2 * drawn)
-        up = math.sqrt((first.high - one) ** 2 + (two - second.low) ** 2 + z**2 * drawn)
         of = "" if category is None else f" of {category}"
-        name, value = f"{column}, {statistic}{of}", one - two
-        pair = (group, other)
-        return PrivateComparison(
-            name, pair, value, value - down, value + up, self.level, bool(population)
-        )
+        name, pair = f"{column}, {statistic}{of}", (group, other)
+        value = first.value - second.value
+        if math.isnan(value):  # a share of no rows
+            ends = (first.low - second.high, first.high - second.low)
+            return PrivateComparison(name, pair, value, *ends, self.level, bool(population))
+        drawn = sum(self._sampling(each) for each in (first, second)) if population else 0.0
+        down = math.hypot(first.value - first.low, second.high - second.value, z * drawn**0.5)
+        up = math.hypot(first.high - first.value, second.value - second.low, z * drawn**0.5)
+        low, high = value - down, value + up
+        if statistic == "share":
+            low, high = max(low, -1.0), min(high, 1.0)
+        return PrivateComparison(name, pair, value, low, high, self.level, bool(population))
 
     def _sampling(self, entry: SummaryEntry) -> float:
         """Variance of a mean or of a share over samples of a population."""
@@ -303,23 +310,23 @@ class PrivateSummary:
         shares = {
             (e.column, e.category, e.group): e for e in self.entries if e.statistic == "share"
         }
-        empty = {
-            (e.column, e.category)
-            for e in self.entries
-            if e.category == UNLISTED and e.statistic == "count"
-        }
-        empty -= {(e.column, e.category) for e in self.entries if e.low > 0}
+        counted = [e for e in self.entries if e.statistic == "count"]
+        # What noise hides is 0 in all groups.
+        empty = {(e.column, e.category) for e in counted if e.category == UNLISTED}
+        empty -= {(e.column, e.category) for e in counted if e.value > 0}
+        outside = any(e.group == NO_GROUP and e.value > 0 for e in counted)
+        groups = (*self.groups, NO_GROUP) if outside else self.groups
         for each in self.entries:
             if each.statistic == "share" or (each.column, each.category) in empty:
                 continue
             share = shares.get((each.column, each.category, each.group))
             text = _of_number(each) if share is None else _of_count(each, share)
             cells.setdefault(each[:3], {})[each.group] = text
-        lines = [["", *map(str, self.groups)]]
+        lines = [["", *map(str, groups)]]
         for (column, statistic, category), by_group in cells.items():
             name = statistic if category is None else str(category)
             name = f"{column}, {name}" if column else f"{self.unit}s"
-            lines.append([name, *(by_group.get(group, "") for group in self.groups)])
+            lines.append([name, *(by_group.get(group, "") for group in groups)])
         return lines
 
     def __repr__(self) -> str:
@@ -345,6 +352,8 @@ def _of_number(entry: SummaryEntry) -> str:
 
 
 def _of_count(entry: SummaryEntry, share: SummaryEntry) -> str:
+    if math.isnan(share.value):  # of no rows
+        return f"{entry.value:,.0f} (share unknown)"
     value, low, high = (f"{100 * each:.1f}" for each in share[4:])
     interval = f", {low} to {high}" if share.high > share.low else ""
     return f"{entry.value:,.0f} ({value}%{interval})"
@@ -708,11 +717,20 @@ class _Found:
     noise: dict[str, float]
 
     def entries(self, level: float) -> Iterator[SummaryEntry]:
-        plan = self.plan
-        totals = onto_total(self.sizes.counts, self.n)
-        for place, group in enumerate(plan.groups):
-            ends = self._around(self.sizes.counts[place], self.sizes.variance, level)
-            yield SummaryEntry("", "count", None, group, float(totals[place]), *ends)
+        """All numbers, which add up and have an order, within intervals that hold them."""
+        for *what, value, low, high in self._all(level):
+            if not math.isnan(value):
+                low, high = map(float, holding(value, low, high))
+            yield SummaryEntry(*what, value, low, high)
+
+    def _all(self, level: float) -> Iterator[SummaryEntry]:
+        plan, sizes = self.plan, self.sizes.counts
+        ends = [self._around(size, self.sizes.variance, level) for size in sizes]
+        names = plan.groups if plan.by is None else (*plan.groups, NO_GROUP)
+        unseen = None if plan.by is None or ends[-1][0] > 0 else len(plan.groups)
+        totals = onto_total_of_seen(sizes, self.n, unseen)
+        for group, total, (low, high) in zip(names, totals, ends, strict=True):
+            yield SummaryEntry("", "count", None, group, float(total), low, high)
         for name in plan.schema:
             if name == plan.by:
                 continue
@@ -732,7 +750,7 @@ class _Found:
         labels = [*kind.values, UNLISTED] if kind._categorical else [None]  # type: ignore[attr-defined]
         labels += [NO_VALUE] if kind.missing else []
         table = self.cells[name]
-        counts = onto_total(table.counts[place], total)
+        counts = onto_total_of_seen(table.counts[place], total, self._unseen(name, level))
         there = counts.sum() - (counts[-1] if kind.missing else 0.0)
         for cell, label in enumerate(labels):
             if label is None:  # numbers that are there, which are all others
@@ -741,8 +759,18 @@ class _Found:
             yield ("count", label, float(counts[cell]), *ends)
             of = total if label == NO_VALUE and cell == len(labels) - 1 else there
             share = self._share(name, place, cell, missing=of is total and kind.missing)
-            value = float(counts[cell] / of) if of > 0 else share.value(0.0, 1.0)
+            value = float(counts[cell] / of) if of > 0 else math.nan
             yield ("share", label, value, *share.interval(level, 0.0, 1.0))
+
+    def _unseen(self, name: str, level: float) -> int | None:
+        """Cell of values that are not listed, where noise hides all of them in every group."""
+        kind, table = self.plan.schema[name], self.cells[name]
+        if not kind._categorical:
+            return None
+        cell = len(kind.values)  # type: ignore[attr-defined]
+        groups = table.counts[: len(self.plan.groups), cell]
+        lowest = [self._around(count, table.variance, level)[0] for count in groups]
+        return None if max(lowest) > 0 else cell
 
     def _around(self, count: float, variance: float, level: float) -> tuple[float, float]:
         half = float(ndtri((1 + level) / 2)) * math.sqrt(variance)

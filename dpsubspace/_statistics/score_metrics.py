@@ -20,6 +20,7 @@ from dpsubspace._statistics.score_cells import (
     on_simplex,
     resampled_counts,
 )
+from dpsubspace._statistics.table_intervals import holding, in_order
 
 # Draws of an interval, and fewer where there are so many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
@@ -369,10 +370,20 @@ class Counted:
             return self._area(level)
         formula, within = METRICS[metric].formula, METRICS[metric].within
         assert formula is not None
-        if metric == "confusion_matrix":  # in the order of the classes
-            turn = -1 if self.flipped else 1
-            return self._of(lambda c: self._as_matrix(c)[..., ::turn, ::turn], level, within=within)
+        if metric == "confusion_matrix":
+            return self._whole_matrix(level)
         return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level, within=within)
+
+    def _whole_matrix(self, level: float) -> Value:
+        """Entries that are not negative and add up to all records, in the order of the classes."""
+        turn = -1 if self.flipped else 1
+
+        def matrix(counts: np.ndarray) -> np.ndarray:
+            return self._as_matrix(counts)[..., ::turn, ::turn]
+
+        noisy = self._of(matrix, level, within=(0.0, math.inf))
+        value = on_simplex(matrix(self._counts), self.n)
+        return Value(value, *holding(value, noisy.low, noisy.high))
 
     def _size(self, counts: np.ndarray) -> Any:
         """Number of records: public, but for a group."""
@@ -413,4 +424,4 @@ class Counted:
         curves = curve(each_on_simplex(self._draws, self.n))
         drawn = np.array([np.interp(at, x, y) for x, y in zip(*curves, strict=True)])
         low, high = interval(value, value, drawn, level)
-        return Value(value, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), at)
+        return Value(*in_order(value, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)), at)

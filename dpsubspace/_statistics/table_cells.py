@@ -19,6 +19,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, exact_steps
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.quantiles import weighted_quantiles
+from dpsubspace._statistics.table_intervals import in_order
 
 # Counts -----------------------------------------------------------------------------------------
 
@@ -121,7 +122,8 @@ def searched_quantiles(
     a missing number. `grid` (c, 2^STAGES) has the public numbers of each column in which quantiles
     are looked for. There are :data:`STAGES` releases called `name`. Each interval covers the exact
     quantile of the group, the least value that a share of at least the level is not above, with
-    probability `confidence`.
+    probability `confidence`. Levels rise, and quantiles with them: see
+    :func:`~dpsubspace._statistics.table_intervals.in_order`.
 
     Privacy: at each stage every search of a column and group has one midpoint, which is a function
     of earlier releases. They cut the numbers of the group into cells, and the counts of all cells
@@ -164,7 +166,8 @@ def searched_quantiles(
     bounds = np.concatenate([grids[:, :1], middles, grids[:, -1:]], axis=1)
     found = (grids, search.estimates()), (bounds, search.low), (bounds, search.high + 1)
     shape = (c, n_groups, k)
-    return Quantiles(*(np.take_along_axis(*pair, axis=1).reshape(shape) for pair in found))
+    arrays = (np.take_along_axis(*pair, axis=1).reshape(shape) for pair in found)
+    return Quantiles(*in_order(*arrays))
 
 
 @dataclass

@@ -89,6 +89,25 @@ def around(noisy: np.ndarray, half: float, n: float) -> tuple[np.ndarray, np.nda
     return np.maximum(possible - half, 0.0), np.minimum(possible + half, n)
 
 
+def holding(value: Any, low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Intervals that are widened to their values, where these were moved to agree with others."""
+    return np.minimum(low, value), np.maximum(high, value)
+
+
+def in_order(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Quantiles (..., levels) that rise along the last axis, as their levels do, with intervals.
+
+    Values are sorted. No interval becomes shorter: each begins at the lowest of its own and all
+    later beginnings, and ends at the highest of its own and all earlier ends. So each covers
+    whenever it did before. It also holds its value: of the k lowest values one is the k-th or
+    a later one, which is no lower than the new beginning, and likewise for the end.
+    """
+    begin = np.minimum.accumulate(low[..., ::-1], axis=-1)[..., ::-1]
+    return np.sort(values, axis=-1), begin, np.maximum.accumulate(high, axis=-1)
+
+
 # Counts that add up -----------------------------------------------------------------------------
 
 
@@ -104,6 +123,16 @@ def onto_total(counts: np.ndarray, total: float) -> np.ndarray:
     shifts = (np.cumsum(ordered) - total) / np.arange(1, len(flat) + 1)
     last = int(np.flatnonzero(ordered > shifts)[-1])
     return np.maximum(counts - shifts[last], 0.0)
+
+
+def onto_total_of_seen(counts: np.ndarray, total: float, unseen: int | None) -> np.ndarray:
+    """The same, of which the count at one place is taken to be 0: none where that is None.
+
+    So what noise hides, and a table leaves out, does not keep the others from adding up.
+    """
+    if unseen is None:
+        return onto_total(counts, total)
+    return np.insert(onto_total(np.delete(counts, unseen), total), unseen, 0.0)
 
 
 def onto_margins(counts: np.ndarray, margins: Sequence[np.ndarray]) -> np.ndarray:

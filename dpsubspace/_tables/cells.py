@@ -19,6 +19,9 @@ from dpsubspace._tables.schema import Schema, Table
 # What rows are called that have no value, and those whose value is none of the categories.
 NO_VALUE, UNLISTED = "missing", "not listed"
 
+# The group of rows whose value is missing or none of the groups, where they are split by a column.
+NO_GROUP = "no group"
+
 
 @dataclass(frozen=True, eq=False)
 class CellColumn:

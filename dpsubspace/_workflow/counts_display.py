@@ -120,7 +120,7 @@ class PrivateCountsDisplay(Display):
         for i, name in enumerate(names):
             arrays = (found.counts, found.low, found.high)
             counts, low, high = (a[:, i] if of_both else a for a in arrays)
-            # A count that adds up with others may lie outside of its interval.
+            # Counts that somebody else has put together may lie outside of their intervals.
             whiskers = np.maximum([counts - low, high - counts], 0.0)
             label = f"{found.columns[-1]} {name}" if of_both else None
             usual = {"yerr": whiskers, "label": label, "alpha": 0.75, "capsize": 2}

@@ -338,6 +338,22 @@ def test_few_rows_and_any_budget_give_numbers_or_a_refusal(n, epsilon):
         assert np.all(np.isnan(score.value)) or np.all(score.value <= score.high)
 
 
+def test_entries_of_a_matrix_add_up_and_a_curve_rises_with_its_band():
+    X, y = normals(300)
+    asked = ["confusion_matrix", "roc_curve", "accuracy"]
+    for seed in range(10):
+        alone = private_score(
+            Linear(), X, y, metric="confusion_matrix", epsilon=0.1, random_state=seed
+        )
+        found = private_score(Linear(), X, y, metric=asked, epsilon=1.0, random_state=seed)
+        for matrix in (alone, found["confusion_matrix"]):
+            assert matrix.value.min() >= 0 and matrix.value.sum() == pytest.approx(300)
+            assert np.all((matrix.low <= matrix.value) & (matrix.value <= matrix.high))
+        curve = found["roc_curve"]
+        for each in (curve.at, curve.value, curve.low, curve.high):
+            assert np.all(np.diff(each) >= 0)
+
+
 @pytest.mark.parametrize("form", [pd.DataFrame, sparse.csr_array, np.asarray, list])
 def test_rows_reach_the_model_in_their_own_form(form):
     class Asks(Linear):

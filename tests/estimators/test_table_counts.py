@@ -15,8 +15,10 @@ from dpsubspace import (
     PrivacyWarning,
     PrivateCountsDisplay,
     PrivateRange,
+    PrivateSummary,
     Range,
     private_counts,
+    private_quantile,
     private_summary,
 )
 from dpsubspace._rows.records import NullRecords, check_groups
@@ -25,6 +27,7 @@ from dpsubspace._statistics.table_intervals import (
     CountNoise,
     Ratio,
     around,
+    in_order,
     onto_margins,
     onto_total,
 )
@@ -120,7 +123,10 @@ def test_counts_add_up_and_are_not_negative(columns):
     for seed in range(5):
         found = private_counts(FRAME[:300], SCHEMA, columns, epsilon=0.1, random_state=seed)
         assert found.counts.min() >= 0 and found.counts.sum() == pytest.approx(300)
-        assert np.all((found.low <= found.high) & (found.low >= 0) & (found.high <= 300))
+        for each in (found, *map(found.margin, found.columns)):
+            assert each.counts.sum() == pytest.approx(300)
+            assert np.all((each.low <= each.counts) & (each.counts <= each.high))
+            assert np.all((each.low >= 0) & (each.high <= 300 + 1e-6))
         for name in found.columns:
             margin = found.margin(name)
             nearest = onto_total(margin.noisy, 300)
@@ -394,6 +400,114 @@ def test_the_counts_of_a_summary_agree():
         assert (frame["low"] <= frame["high"]).all()
 
 
+def grouped(n, lost, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = table(n, seed)
+    frame["sex"] = frame["sex"].mask(rng.random(n) < lost, None)
+    return frame, SCHEMA | {"sex": Categories(["f", "m"], missing=True)}
+
+
+def assert_adds_up(found):
+    """Groups, cells and shares add up; quartiles rise; each interval holds its value."""
+    frame = found.to_frame()
+    sizes = frame[frame["column"] == ""].set_index("group")["value"]
+    assert sizes.min() >= 0 and sizes.sum() == pytest.approx(found.n)
+    own = frame[frame["column"] != ""]
+    counts, shares = (own[own["statistic"] == kind] for kind in ("count", "share"))
+    for (column, group), cells in counts[counts["column"] != "lactate"].groupby(
+        ["column", "group"]
+    ):
+        assert cells["value"].sum() == pytest.approx(sizes[group], abs=1e-6)
+        parts = shares[(shares["column"] == column) & (shares["group"] == group)]
+        parts = parts[parts["category"] != "missing"]["value"]
+        assert parts.isna().all() or parts.sum() == pytest.approx(1)
+    assert counts["value"].min() >= 0
+    for group in found.groups:
+        for column in ("age", "lactate"):
+            names = ("lower quartile", "median", "upper quartile")
+            each = np.array([found.entry(column, name, group=group)[4:] for name in names])
+            assert (np.diff(each, axis=0) >= 0).all()
+            kind = SCHEMA[column]
+            low, high = kind._ends if isinstance(kind, Range) else kind
+            mean, spread = (
+                found.entry(column, name, group=group).value
+                for name in ("mean", "standard deviation")
+            )
+            assert low <= each.min() and each.max() <= high
+            assert low <= mean <= high and 0 <= spread <= (high - low) / 2
+    numbers = frame[frame["value"].notna()]
+    assert ((numbers["low"] <= numbers["value"]) & (numbers["value"] <= numbers["high"])).all()
+
+
+@PRIVATE_WARNINGS
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+@pytest.mark.parametrize(("n", "lost"), [(60, 0.0), (60, 0.5), (600, 0.0), (600, 0.4)])
+@pytest.mark.parametrize("by", [None, "sex"])
+def test_numbers_of_a_summary_add_up_and_have_an_order(n, lost, by, epsilon):
+    for seed in range(3):
+        frame, schema = grouped(n, lost, seed)
+        assert_adds_up(private_summary(frame, schema, by=by, epsilon=epsilon, random_state=seed))
+
+
+@pytest.mark.parametrize("epsilon", [5.0, INF])
+def test_rows_of_no_group_are_a_column_of_their_own(epsilon):
+    frame, schema = grouped(2000, 0.4)
+    found = private_summary(frame, schema, by="sex", epsilon=epsilon, random_state=0)
+    outside = found.entry("", "count", group="no group")
+    n = frame["sex"].isna().sum() + (frame["sex"] == "?").sum()
+    assert outside.value == pytest.approx(n, abs=60) and outside.low > 0
+    head, sizes = repr(found).split("\n")[1:3]
+    assert head.split() == ["f", "m", "no", "group"] and f"{outside.value:,.0f}" in sizes
+    assert found.groups == ("f", "m")
+    # Where noise hides that there are any, the groups add up without them.
+    whole = private_summary(FRAME[FRAME["sex"] != "?"], SCHEMA, by="sex", epsilon=epsilon)
+    hidden = whole.entry("", "count", group="no group")
+    if hidden.low == 0:  # but 1 time in 20
+        assert hidden.value == 0 and "no group" not in repr(whole)
+
+
+def test_a_share_of_no_rows_is_unknown_and_so_are_its_differences():
+    entries = [
+        ("", "count", None, "f", 40.0, 38.0, 42.0),
+        ("", "count", None, "m", 0.0, 0.0, 2.0),
+        ("drug", "count", "yes", "f", 10.0, 8.0, 12.0),
+        ("drug", "share", "yes", "f", 0.25, 0.2, 0.3),
+        ("drug", "count", "yes", "m", 0.0, 0.0, 2.0),
+        ("drug", "share", "yes", "m", math.nan, 0.0, 1.0),
+    ]
+    found = PrivateSummary(entries, ("f", "m"), "sex", 40, "row", 0.95)
+    assert "0 (share unknown)" in repr(found)
+    for population in (False, True):
+        apart = found.compare("drug", "f", "m", category="yes", population=population)
+        assert math.isnan(apart.value)
+        assert (apart.low, apart.high) == pytest.approx((-0.8, 0.3))
+
+
+def test_quantiles_in_order_cover_whenever_they_did_and_hold_their_values():
+    rng = np.random.default_rng(0)
+    exact = np.sort(rng.normal(size=(2000, 3)), axis=-1)
+    low, high = exact - rng.normal(1, 1, exact.shape), exact + rng.normal(1, 1, exact.shape)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    values = rng.uniform(low, high)
+    new, begin, end = in_order(values, low, high)
+    for each in (new, begin, end):
+        assert (np.diff(each, axis=-1) >= 0).all()
+    covered = (low <= exact) & (exact <= high)
+    assert ((begin <= exact) & (exact <= end))[covered].all()
+    assert ((begin <= new) & (new <= end)).all()
+
+
+@pytest.mark.parametrize("bounds", [None, (18, 90)])
+@pytest.mark.filterwarnings("ignore:the noise of the counts hides:dpsubspace.PrivacyWarning")
+def test_quantiles_rise_with_their_levels(bounds):
+    levels = np.array([0.75, 0.1, 0.5, 0.9, 0.25])
+    for seed in range(10):
+        rows = table(80, seed)[["age", "lactate"]].fillna(2.0).to_numpy()
+        options = {"epsilon": 0.3, "bounds": bounds, "random_state": seed}
+        found = private_quantile(rows, levels, **options).value
+        assert (np.diff(found[np.argsort(levels)], axis=0) >= 0).all()
+
+
 def exact_quantile(values, level):
     return np.quantile(values, level, method="inverted_cdf")
 
@@ -460,9 +574,8 @@ def test_groups_without_rows_and_columns_without_values_are_described_too():
     frame = FRAME[:50].assign(sex="f", lactate=np.nan)
     for epsilon in (0.1, 1e4, INF):
         found = private_summary(frame, SCHEMA, by="sex", epsilon=epsilon, random_state=0)
-        frame_of = found.to_frame()
-        numbers = frame_of[["value", "low", "high"]].to_numpy()
-        assert np.isfinite(numbers).all() or epsilon == INF
+        known = [e for e in found.entries if e.statistic != "share" or e.value == e.value]
+        assert np.isfinite([e[4:] for e in known]).all() or epsilon == INF
         nobody = found.entry("lactate", "mean", group="m")
         assert (nobody.low, nobody.high) == (0, 30)
         assert repr(found) and found._repr_html_()
@@ -492,7 +605,7 @@ def test_summaries_print_as_a_table():
     assert text.startswith("Summary of 4,000 rows by sex (95% intervals, for noise alone)\n")
     for name in ("age, mean", "lactate, missing", "ward, B", "drug, missing"):
         assert f"\n{name} " in text
-    assert found._repr_html_().count("<th ") == 3
+    assert found._repr_html_().count("<th ") == 4  # a name, two groups, and rows of no group
     exact = repr(private_summary(FRAME, SCHEMA, epsilon=INF))
     assert f"\nward, A{'':20}" in exact and "(" not in exact.split("\n")[3]
 
