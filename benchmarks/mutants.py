@@ -788,6 +788,48 @@ MUTANTS = [
                 LEDGER,
             ),
             (
+                "_workflow/filter.py",  # what came before the split is counted twice
+                "replace(sums, epsilon=split.before + sums.epsilon)",
+                "replace(sums, epsilon=2 * split.before + sums.epsilon)",
+                LEDGER,
+            ),
+            (
+                "_workflow/ledger_state.py",
+                "if charge.slack or charge.sum_epsilon or event == entry.event:",
+                "if event == entry.event:",
+                LEDGER,
+            ),
+            (
+                "_workflow/ledger_state.py",
+                "if old is None or new is None or new > old * (1 + EQUAL):",
+                "if old is None or new is None:",
+                LEDGER,
+            ),
+            (
+                "_workflow/ledger_state.py",
+                "if entry.charge.epsilon and left.needs_delta:",
+                "if False:",
+                LEDGER,
+            ),
+            (
+                "_workflow/accounts.py",
+                "max(spent.epsilon + charge.epsilon, self.terms.pure_epsilon)",
+                "spent.epsilon + charge.epsilon + self.terms.pure_epsilon",
+                LEDGER,
+            ),
+            (
+                "_workflow/accounts.py",
+                "terms.epsilon - max(spent.epsilon, terms.pure_epsilon)",
+                "terms.epsilon - spent.epsilon",
+                LEDGER,
+            ),
+            (
+                "_workflow/planner.py",
+                "if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:",
+                "if False:",
+                "workflow/test_planner.py",
+            ),
+            (
                 "_workflow/ledger_state.py",
                 "if self.failures >= most:",
                 "if False:",

@@ -167,6 +167,9 @@ def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
 
 # Budgets ----------------------------------------------------------------------------------------
 
+# Least epsilon that is taken: below it accountants lose digits, and no use is known.
+LEAST_EPSILON = 1e-4
+
 
 def default_delta(n_samples: int) -> float:
     """Policy for ``delta="auto"``: min(1e-5, 1 / (10 n_samples))."""
@@ -215,10 +218,9 @@ class Target:
     def _check(self, pure: bool, multipliers: bool) -> None:
         if self.epsilon is None and not multipliers:
             raise ValueError("`epsilon` must be a number, got None.")
-        # Beyond these limits accountants lose digits, and no use is known.
         if self.epsilon is not None and (isinstance(self.epsilon, bool) or self.private):
             ends: dict[str, Any] = {"include_low": True, "include_high": True}
-            check_real("epsilon", self.epsilon, low=1e-4, high=1e6, **ends)
+            check_real("epsilon", self.epsilon, low=LEAST_EPSILON, high=1e6, **ends)
         if not (pure and isinstance(self.delta, (int, float)) and self.delta == 0):
             check_auto("delta", self.delta, low=1e-100, high=1)
         check_choice("neighboring_relation", self.neighboring_relation, NEIGHBORING_RELATIONS)

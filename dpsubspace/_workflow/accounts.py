@@ -56,7 +56,7 @@ class Accounts:
     def remaining(self) -> float:
         spent, terms = self.spent(), self.terms
         if self.split is None:
-            return max(0.0, terms.epsilon - spent.epsilon - terms.pure_epsilon)
+            return max(0.0, terms.epsilon - max(spent.epsilon, terms.pure_epsilon))
         parts = [(self.split.sq_mu, spent.sq_mu, self.split)]
         parts += [(sums.sq_mu, spent.sum_sq_mu, sums) for sums in self._sums(self.split)]
         left = [
@@ -80,11 +80,12 @@ class Accounts:
         return max(0.0, *left, 0.0)
 
     def _open_split(self, spent: Charge, charge: Charge) -> BudgetSplit:
+        # What is set apart is for all that has no delta, whether it comes before or after.
         return BudgetSplit(
             self.terms.epsilon,
             self.terms.delta - self.terms.aside,
             self.terms.slack,
-            spent.epsilon + charge.epsilon + self.terms.pure_epsilon,
+            max(spent.epsilon + charge.epsilon, self.terms.pure_epsilon),
             first=charge.sum_sq_mu,
             before=spent.epsilon,
         )
@@ -260,7 +261,6 @@ class Accounts:
         price = self._price(self._cost(event), spent)
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
         summed, slack = totals[-1].summed, self.terms.slack
-        apart = summed.epsilon - (self.split.before if self.split else 0.0)
 
         def fits(total: Charge) -> bool:
             whole = replace(total, slack=max(total.slack, slack)).at(self.terms.delta)
@@ -271,7 +271,7 @@ class Accounts:
                 " With PrivacyLedger(..., pure_epsilon=0) from the start it would have fitted: all"
                 " of delta is for fits then."
             )
-        needed = rounded(apart, math.ceil)
+        needed = rounded(summed.epsilon, math.ceil)
         if summed.epsilon > spent.sum_epsilon and (fits(summed) or self._fits_with(needed, event)):
             return (
                 f" With PrivacyLedger(..., pure_epsilon={needed}) from the start it would have"
@@ -333,6 +333,7 @@ class Accounts:
         # Less than what was charged before would leave nothing at all; more may not be.
         before = sum(entry.charge.epsilon for entry in self.entries[:first])
         before = max(before, self.split.before)  # an entry that was restated may be charged by mu
+        # Files of 0.1.0 may have both, one beside the other.
         high = before + charge.epsilon + self.terms.pure_epsilon
         if self.split.closed:
             high = max(

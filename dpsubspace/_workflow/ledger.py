@@ -80,12 +80,12 @@ class PrivacyLedger:
         where that is below 2e-10), and costs about 0.07 % of epsilon. With 0 the whole
         budget is for full-batch fits, and others cost as much as if they used no batches.
     pure_epsilon : float or "auto", default="auto"
-        Part of `epsilon` that is set apart for releases without a delta, such as scores, after
-        the first fit that has one. With "auto" it need not be known in advance: the ledger keeps
-        several accounts, and takes what fits into one of them. One counts everything like
-        fits, as ``pure_epsilon=0`` does. The others count releases without a delta by their
-        epsilon: three tenths of `epsilon` in all, or what the first fit leaves. The accounts
-        share `delta`, which costs about 3 % of epsilon where there are fits only.
+        Part of `epsilon` that is set apart for releases without a delta, such as scores, whether
+        they come before or after the first fit that has one. With "auto" it need not be known in
+        advance: the ledger keeps several accounts, and takes what fits into one of them. One counts
+        everything like fits, as ``pure_epsilon=0`` does. The others count releases without a
+        delta by their epsilon: three tenths of `epsilon` in all, or what the first fit leaves. The
+        accounts share `delta`, which costs about 3 % of epsilon where there are fits only.
     path : path-like, optional
         File that keeps the ledger. Every charge is written to it and synced to the disk before
         anything is released, so that nothing is forgotten when a process is killed. Several
@@ -132,12 +132,12 @@ class PrivacyLedger:
     whichever is less.
 
     The first charge that needs a delta fixes how much of the budget is for what: `slack`,
-    `pure_epsilon` beside what was charged by its epsilon before, and the rest for Gaussian
-    mechanisms. With ``pure_epsilon="auto"`` it fixes this once for each account. Every account
-    counts all that ran, and one that has once been too full has no say any more. A first fit that
-    does not fit the rest, but by itself is within the budget, takes all of it, and leaves room
-    for releases without a delta only. ``epsilon()`` says what has been spent; the promise that no
-    choice can break is the budget.
+    `pure_epsilon`, or what was charged by its epsilon before where that is more, and the rest for
+    Gaussian mechanisms. With ``pure_epsilon="auto"`` it fixes this once for each account. Every
+    account counts all that ran, and one that has once been too full has no say any more. A
+    first fit that does not fit the rest, but by itself is within the budget, takes all of it,
+    and leaves room for releases without a delta only. ``epsilon()`` says what has been spent;
+    the promise that no choice can break is the budget.
 
     A ledger cannot be copied or pickled: two copies would spend one budget twice. Inside of a
     ``with`` block clones and pickles of estimators carry the address of its file (a temporary

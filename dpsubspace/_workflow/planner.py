@@ -14,9 +14,9 @@ from sklearn.base import is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._accounting.budget import Target
+from dpsubspace._accounting.budget import LEAST_EPSILON, Target
 from dpsubspace._accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import composed, is_free, mechanisms_of
+from dpsubspace._accounting.events import composed, is_free, mechanisms_of, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.composites import FROZEN, ROW_BY_ROW, Node, is_private, opened
@@ -304,6 +304,18 @@ def share_budget(
     return pipeline
 
 
+class SmallShareError(ValueError):
+    """A budget of which a part, the smallest `share`, would be below the least epsilon."""
+
+    def __init__(self, epsilon: float, delta: float, n_parts: int, share: float):
+        needed = gaussian_epsilon(gaussian_sq_mu(LEAST_EPSILON, delta) / share, delta)
+        among = "" if n_parts == 1 else f" to be shared among {n_parts} private steps"
+        super().__init__(
+            f"`epsilon`={epsilon:.4g} is too small{among}: each of them needs {LEAST_EPSILON:g} or"
+            f" more. Pass an epsilon of {rounded(needed, math.ceil, 2)} or more."
+        )
+
+
 def share_of_parts(
     parts: Sequence[Any],
     plan: Callable[[Any], DpEvent],
@@ -320,6 +332,8 @@ def share_of_parts(
     _check_epsilons(parts)
     try:
         if epsilon == math.inf or len(parts) == 1:
+            if epsilon < LEAST_EPSILON:
+                raise SmallShareError(epsilon, delta, 1, 1.0)
             for part in parts:
                 part._set_whole(epsilon=epsilon, delta=delta)
         elif parts:
@@ -342,6 +356,8 @@ def _share(
 
     def cost(log_factor: float) -> float:
         sq_mu = whole * math.exp(log_factor)
+        if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:
+            raise SmallShareError(epsilon, delta, len(parts), min(weights))
         for part, weight in zip(parts, weights, strict=True):
             part._set_whole(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
         return Cost.of(composed(map(plan, parts)), relation).epsilon(delta)

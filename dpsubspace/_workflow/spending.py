@@ -33,7 +33,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._accounting.budget import Budget, Part, Target
+from dpsubspace._accounting.budget import LEAST_EPSILON, Budget, Part, Target
 from dpsubspace._accounting.cost import (
     Cost,
     excess_over,
@@ -59,7 +59,12 @@ from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.personal_models import PersonalModels
 from dpsubspace._release.noise import NoiseSource
 from dpsubspace._statistics.score_cells import score_total
-from dpsubspace._workflow.planner import private_nodes, private_parts, share_of_parts
+from dpsubspace._workflow.planner import (
+    SmallShareError,
+    private_nodes,
+    private_parts,
+    share_of_parts,
+)
 from dpsubspace._workflow.search_rows import Rows, Says
 from dpsubspace.exceptions import ClusterError, PrivacyBudgetError, PrivacyError
 
@@ -322,9 +327,15 @@ class Spending:
             whole = method == "all" or (method == "auto" and len(candidates) <= _FEW)
             return cls(non_private(), whole, 0.0, candidates)
         one = _Share(target, target.delta_at(n_samples), method, n_trials, scored)
-        if any(_batches(candidate) for candidate in candidates):
-            return one.on_batches(candidates)
-        return one.on_all_records(candidates)
+        try:
+            return one.among(candidates)
+        except SmallShareError:
+            enough = one.enough_for(candidates)
+        raise ValueError(
+            f"`epsilon`={target.epsilon:.4g} is too small to be shared among {len(candidates)}"
+            f" candidates and their scores: each fit needs {LEAST_EPSILON:g} or more. An epsilon of"
+            f" {enough:.4g} is enough."
+        )
 
     def score_budget(self, target: Target) -> Budget:
         score = {"score": Part(1.0)}
@@ -361,6 +372,21 @@ class _Share:
     @property
     def epsilon(self) -> float:
         return float(self.target.epsilon or 0.0)
+
+    def among(self, candidates: Sequence[Candidate]) -> Spending:
+        """Budgets of all candidates; SmallShareError where one of them would be too small."""
+        if any(_batches(candidate) for candidate in candidates):
+            return self.on_batches(candidates)
+        return self.on_all_records(candidates)
+
+    def enough_for(self, candidates: Sequence[Candidate]) -> float:
+        """An epsilon of which no part is too small, by doubling."""
+        larger = replace(self, target=replace(self.target, epsilon=2 * self.epsilon))
+        try:
+            larger.among(candidates)
+        except (SmallShareError, PrivacyBudgetError):
+            return larger.enough_for(candidates)
+        return larger.epsilon
 
     # Gaussian noise on all records ------------------------------------------------------------
 

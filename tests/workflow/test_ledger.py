@@ -8,6 +8,7 @@ import re
 import threading
 from contextlib import suppress
 from functools import cache
+from itertools import permutations
 
 import dp_accounting as dpa
 import numpy as np
@@ -767,6 +768,83 @@ def test_fits_and_releases_without_a_delta_add_up_by_themselves(budget, events, 
     with pytest.raises(PrivacyBudgetError):
         for event in events:
             before.charge(event, **ZERO_OUT)
+
+
+@pytest.mark.parametrize(("pure_epsilon", "parts"), [(0.1, [0.1]), (0.3, [0.1, 0.2]), (0.5, [0.5])])
+@pytest.mark.parametrize("fits", [1, 2])
+def test_what_is_set_apart_is_set_apart_once_in_any_order(pure_epsilon, parts, fits, tmp_path):
+    """Scores of all that is set apart, and fits of all the rest, whichever come first."""
+    fit = gaussian(math.sqrt(fits) * calibrate(gaussian, epsilon=1 - pure_epsilon, **AT))
+    found = []
+    for order in {*permutations(["fit"] * fits + parts)}:
+        book = ledger(1.0, slack=0.0, pure_epsilon=pure_epsilon)
+        for part in order:
+            book.charge(fit if part == "fit" else pure(part), **ZERO_OUT)
+        for more in (fit, pure(0.01)):
+            with pytest.raises(PrivacyBudgetError):
+                book.charge(more, **ZERO_OUT)
+        book.save(tmp_path / "ledger")
+        again = PrivacyLedger.load(tmp_path / "ledger")
+        found += [(each.epsilon(), each.remaining()) for each in (book, again)]
+    assert found == [pytest.approx((1.0, 0.0), abs=1e-4)] * len(found)
+
+
+@pytest.mark.parametrize("before", [0.0, 0.2])
+@pytest.mark.parametrize("fit", [0.3, 0.6])
+def test_accounts_beside_the_plan_keep_their_part_of_delta(before, fit):
+    """All that they have room for costs the rest of the budget after what came before, no more."""
+    book = ledger(1.0)
+    if before:
+        book.charge(pure(before), **ZERO_OUT)
+    book.charge(fit_at(fit), **ZERO_OUT)
+    rooms, parts = book._book._sums(book._book.split), []
+    for room in rooms:
+        after = room.epsilon - before
+        parts.append(room.slack + response_divergence(room.sq_mu, after, 1.0 - before))
+    aside = book._book.terms.aside
+    assert len(rooms) == 2 and aside * 0.99 < sum(parts) <= aside
+
+
+def raised_batches(book):
+    return book.add("batches", sampled_gaussian(3.0, 0.1, 20), About())[0], gaussian(30.0)
+
+
+def raised_fit(book):
+    return book.add("fit", gaussian(9.0), About())[0], gaussian(8.0)
+
+
+def raised_mixed(book):
+    """An entry that a plan was made with, and that is a fit now."""
+    entry, _ = book.add("first", laplace(0.5, "zero_out"), About())
+    book.add("fit", gaussian(6.0), About())
+    return book.replace_entry(entry, gaussian(20.0)), gaussian(40.0)
+
+
+def raised_search(book):
+    """One that is charged with a part of delta."""
+    event = composed([gaussian(9.0), RepeatAndSelectDpEvent(gaussian(50.0, 20), 10.0, 0.0)])
+    return book.add("search", event, About())[0], gaussian(9.0)
+
+
+@pytest.mark.parametrize("made", [raised_batches, raised_fit, raised_mixed, raised_search])
+def test_only_fits_that_add_up_by_themselves_are_lowered_to_what_ran(made):
+    book = ledger(3.0)
+    entry, less = made(book._book)
+    before = (book.remaining(), book._book.remaining_pure(), book._book.spent())
+    assert book._book.settle(entry, less) == entry
+    assert (book.remaining(), book._book.remaining_pure(), book._book.spent()) == before
+
+
+def test_what_a_plan_was_made_with_is_not_taken_out_of_it(tmp_path):
+    """A reserved release without a delta fails after another fit has fixed the plan beside it."""
+    book = ledger(3.0, path=tmp_path / "ledger")
+    reserved, _ = book._book.add("reserved", laplace(0.5, "zero_out"), About())
+    book._book.add("fit", gaussian(6.0), About())
+    left = book._book.remaining_pure()
+    book._book.drop(reserved)
+    assert [entry.label for entry in book.entries] == ["reserved", "fit"]
+    assert book._book.remaining_pure() == left
+    assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == book.epsilon()
 
 
 @pytest.mark.parametrize(

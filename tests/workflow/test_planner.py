@@ -140,7 +140,7 @@ def test_one_step_gets_all_and_free_steps_nothing():
 
 def test_a_budget_that_cannot_be_shared_changes_nothing():
     model = pipeline(epsilon=0.9)
-    with pytest.raises(ValueError, match=r"`epsilon` must be a number in \[0.0001"):
+    with pytest.raises(ValueError, match="2 private steps: each of them needs"):
         share_budget(model, 1e-4, shares={"boundedscaler": 1, "dpsgdclassifier": 1}, n_samples=N)
     assert (model[0].epsilon, model[-1].epsilon, model[-1].delta) == (0.4, 0.9, "auto")
 
@@ -185,3 +185,15 @@ def test_units_are_not_added_up():
     persons = private_quantile(ages, 0.5, bounds=(-9, 9), random_state=0, groups=people)
     with pytest.raises(PrivacyError, match="'person' and 'row' cannot be added up"):
         privacy_cost([rows, persons], n_samples=N)
+
+
+def test_a_budget_that_is_too_small_to_be_shared_names_the_least_that_is_enough():
+    shares = {"boundedscaler": 1, "dpsgdclassifier": 4}
+    with pytest.raises(
+        ValueError, match=r"^`epsilon`=0\.0002 is too small .* 2 private steps"
+    ) as no:
+        share_budget(pipeline(), 2e-4, shares=shares, n_samples=N)
+    least = float(str(no.value).split("epsilon of ")[1].split(" or")[0])
+    share_budget(pipeline(), least, shares=shares, n_samples=N)
+    with pytest.raises(ValueError, match="is too small"):
+        share_budget(pipeline(), 0.9 * least, shares=shares, n_samples=N)

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 import warnings
 from contextlib import suppress
 from fractions import Fraction
@@ -150,6 +151,36 @@ def test_up_to_three_candidates_are_all_fitted():
         event = search(candidates={"alpha": list(range(k))}, epsilon=1.0).privacy_event(400)
         found[k] = mechanisms_of(event)[0].kind
     assert [found[k] for k in range(1, 8)] == ["gaussian"] * 3 + ["search"] * 4
+
+
+STEPS = Pipeline([("scale", BoundedScaler()), ("fit", DPSGDClassifier(n_iter=5))])
+ON_BATCHES = DPSGDClassifier(batch_size=200, n_iter=2)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "estimator", "grid", "method"),
+    [
+        (1e-4, FAST, {"row_norm": ["l2", 1.0]}, "auto"),
+        (1.3e-4, FAST, {"alpha": [1e-3, 1e-2, 0.1, 1.0]}, "all"),
+        (1.7e-4, STEPS, {"fit__alpha": [1e-3, 1e-2]}, "auto"),
+        (1e-4, ON_BATCHES, {"alpha": [1e-3, 1e-2]}, "auto"),
+    ],
+)
+def test_a_budget_that_is_too_small_to_be_shared_is_named_as_it_was_given(
+    epsilon, estimator, grid, method
+):
+    def cost(epsilon):
+        asked = PrivateSearch(estimator, grid, epsilon=epsilon, method=method)
+        return asked.privacy_event(2000, n_features=2, n_outputs=1)
+
+    with pytest.raises(
+        ValueError, match=rf"^`epsilon`={epsilon:g} is too small .* is enough"
+    ) as no:
+        cost(epsilon)
+    numbers = {float(found) for found in re.findall(r"\d[\d.e-]*\d", str(no.value))}
+    enough = max(numbers)
+    assert numbers == {epsilon, 1e-4, enough}  # the first, the limit and the way out
+    assert mechanisms_of(cost(enough))
 
 
 def test_batches_have_one_curve_above_all_trials():
