@@ -10,6 +10,12 @@ a part on a worker is that was lost before each call (``_rows/dask_parts.py``), 
 hold: what becomes of a row follows from this row and from public or released numbers. A record that
 was read with two values, or twice, would have no guarantee. So sizes and times of all files are
 compared before and after each pass, and a fit ends where they differ.
+
+The value that a row gets depends on that row and on the types in the schema of the dataset alone:
+a part is what Arrow has read by that schema, and is read column by column like a table of Arrow
+that is in memory. pandas would choose types by the values of a part. Whole numbers beside a missing
+one become floats there, of which 2^53 and 2^53 + 1 are one and the same, so that one row would
+move all others of its part.
 """
 
 from __future__ import annotations
@@ -52,21 +58,24 @@ class DatasetColumns:
     @classmethod
     def of(cls, dataset: Any, but: Any = None) -> DatasetColumns:
         """All columns that pandas would have, without those of the target."""
-        names = _nothing_of(dataset).columns
         left = set() if but is None else set(_named(dataset, but))
-        return cls(dataset, [name for name in names if name not in left])
+        left |= {name for name in _index_of(dataset.schema) if isinstance(name, str)}
+        return cls(dataset, [name for name in dataset.schema.names if name not in left])
 
     def __getitem__(self, columns: list[str]) -> DatasetColumns:
         return DatasetColumns(self.dataset, columns)
 
     @property
     def _meta(self) -> Any:
-        """A data frame of no rows."""
-        return _nothing_of(self.dataset)[self.columns]
+        """A table of Arrow of no rows."""
+        names = self.dataset.schema.names
+        chosen = [i for name in dict.fromkeys(self.columns) for i, n in enumerate(names) if n == name]
+        return self.dataset.schema.empty_table().select(chosen)
 
 
-def _nothing_of(dataset: Any) -> Any:
-    return dataset.schema.empty_table().to_pandas()
+def _index_of(schema: Any) -> list[Any]:
+    """Columns that were the index of what pandas has written."""
+    return (schema.pandas_metadata or {}).get("index_columns", [])
 
 
 def load_dataset(
@@ -166,12 +175,14 @@ class _Reading:
         def blocks() -> Iterator[tuple[str, list[Any]]]:
             for file, batches in groupby(piece, itemgetter(0)):
                 table = pyarrow.Table.from_batches([batch for _, batch in batches])
-                frame = table.replace_schema_metadata(None).to_pandas()
-                y = [] if self.targets is None else [frame[self.y]]
-                yield file, [frame[self.columns], *y]
+                y = [] if self.targets is None else [self._of_targets(table)]
+                yield file, [table.select(self.columns), *y]
 
         arrays, lengths = joined(blocks(), self.checked)
         return RowPart(arrays | {FIRST: np.array([number])}, [sum(lengths)])
+
+    def _of_targets(self, table: Any) -> Any:
+        return table.column(self.y) if isinstance(self.y, str) else table.select(self.y)
 
 
 def _leaves(dataset: Any) -> list[Any]:

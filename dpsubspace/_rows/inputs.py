@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -387,8 +387,7 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     no_number = ["convert", "promoted", "Cannot cast"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
     if any(word in message for word in no_number):
-        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
-        bad = [str(name) for name, dtype in columns if not _numeric(dtype)]
+        bad = [str(name) for name, dtype in _types_of(X) if not _numeric(dtype)]
         return (
             f"`X` has entries that are not numbers{' in the columns ' if bad else ''}"
             f"{', '.join(bad[:10])}. {way_out}, or drop these columns."
@@ -408,21 +407,32 @@ _FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*(?!\d*, 0\))")
 
 def _has_dates(X: Any) -> bool:
     """Whether columns hold dates or times, by their dtype: NumPy would count their ticks."""
-    dtypes: Any = [getattr(X, "dtype", None)]
-    if hasattr(X, "columns"):
-        dtypes = getattr(X, "dtypes", ())
+    dtypes = [dtype for _, dtype in _types_of(X)] or [getattr(X, "dtype", None)]
     return any(
         dtype.is_temporal()
         if hasattr(dtype, "is_temporal")  # of Polars
-        else getattr(dtype, "kind", "O") in "mM"
+        else getattr(dtype, "kind", "O") in "mM" or str(dtype).startswith(_DATES)
         for dtype in dtypes
     )
 
 
+# How types of dates and times begin in Arrow.
+_DATES = ("date", "time", "duration")
+
+
+def _types_of(X: Any) -> Iterable[tuple[Any, Any]]:
+    """Names of columns of a data frame, and their types."""
+    if hasattr(X, "schema") and hasattr(X.schema, "types"):  # of Arrow
+        return zip(X.schema.names, X.schema.types, strict=True)
+    return zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+
+
 def _numeric(dtype: Any) -> bool:
-    """Whether a column of a data frame of pandas or Polars holds numbers, by its dtype."""
+    """Whether a column of a data frame holds numbers, by its dtype."""
     if hasattr(dtype, "is_numeric"):  # of Polars
         return dtype.is_numeric() or str(dtype) == "Boolean"
+    if hasattr(dtype, "to_pandas_dtype"):  # of Arrow
+        return str(dtype).startswith(("int", "uint", "bool", "half", "float", "double", "decimal"))
     return getattr(dtype, "kind", "O") in "biuf"
 
 

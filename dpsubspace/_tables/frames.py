@@ -21,6 +21,11 @@ from scipy import sparse
 # the codes stand for, which the libraries find in compiled code, so that Python looks at a value
 # once for all rows that have it.
 #
+# Privacy: the value that a row gets depends on that row and on the type of the column alone, which
+# is public. A column keeps the type that it has; lists and objects, which have none, are looked at
+# value by value. Codes and lists of values do depend on all rows, and are never seen outside: what
+# becomes of a row is what becomes of its own value.
+#
 # No message here contains a value of a row: errors end up in logs.
 
 
@@ -93,6 +98,9 @@ def checked_frame(frame: Any, name: str) -> Any:
 _TEXT = re.compile(r"(large_)?str(ing)?|string_view|categorical|enum|<[ut]\d+")
 _WHOLE = re.compile(r"u?int\d+|bool(ean)?")
 
+# Types of floats in Arrow.
+_FLOATS = ("halffloat", "float", "double")
+
 
 def typical_of(column: Any) -> Any:
     """A column that has the type of another and tells nothing of its rows."""
@@ -103,6 +111,18 @@ def typical_of(column: Any) -> Any:
     if _WHOLE.fullmatch(name):
         return np.array([0])
     return column.iloc[:0] if hasattr(column, "iloc") else column[:0]
+
+
+# The least whole number that is the nearest float of another one.
+INEXACT = 2**53
+
+
+def holds_floats(column: Any) -> bool:
+    """Whether a column is of a type for floats, in any library."""
+    if hasattr(column, "dictionary_encode"):
+        return str(column.type) in _FLOATS
+    dtype = column.dtype
+    return dtype.is_float() if hasattr(dtype, "is_float") else getattr(dtype, "kind", "O") == "f"
 
 
 # A column of any library ------------------------------------------------------------------------
@@ -190,7 +210,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     if name.startswith(("int", "uint")) or name == "bool":
         values = column.fill_null(False if name == "bool" else 0)
         return Numeric(_joined(values), _joined(column.is_null()).astype(bool))
-    if name in ("halffloat", "float", "double"):
+    if name in _FLOATS:
         return _of_numpy(_joined(column), label)  # NumPy has NaN where a value is missing
     if name.startswith(("decimal", "null")):
         # Arrow's check of what a type can hold would name a value in its message.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from dpsubspace._checks import check_bool, shown
-from dpsubspace._tables.frames import Coded, Numeric, refused, what_is
+from dpsubspace._tables.frames import INEXACT, Coded, Numeric, refused, what_is
 
 # Kinds of columns -------------------------------------------------------------------------------
 
@@ -358,6 +358,8 @@ def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
     if isinstance(found, Numeric):
         if not missing.all():
             _check_family({found.values.dtype.type}, kind, label)
+            if found.values.dtype.kind == "f":
+                check_told_apart(kind, label)
         codes = _places(found.values, kind.values)
         np.copyto(codes, MISSING, where=missing)
         return codes
@@ -412,6 +414,25 @@ def _of_type(category: Any, dtype: np.dtype) -> Any:
     if category != int(category) or not limits.min <= category <= limits.max:
         return None
     return dtype.type(int(category))
+
+
+def check_told_apart(kind: Kind, label: str, *, whole: bool = False) -> None:
+    """ValueError where categories are numbers that a column of floats does not tell apart.
+
+    The floats of 2^53 and 2^53 + 1 are one. Libraries make floats of whole numbers where one of
+    them is missing, so that a row would get another value because of what another row holds. Where
+    the column may have been `whole`, a category that is written as a float is such a number too.
+    """
+    types = (int, float) if whole else int
+    values = kind.values if isinstance(kind, Categories) else ()
+    if any(isinstance(value, types) and abs(value) >= INEXACT for value in values):
+        raise ValueError(
+            f"{label} {'becomes' if whole else 'is'} one of floats{' where values are missing' * whole},"
+            " which do not tell whole numbers of 2^53 or more apart, and its categories in the schema"
+            " are such numbers. Read it as whole numbers that can be missing, for example with"
+            " dtype_backend='pyarrow' or 'numpy_nullable', or as text, and write the categories as"
+            " text."
+        )
 
 
 def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:

@@ -1,8 +1,12 @@
 """Tables of Dask collections, read by a schema partition by partition, where the workers are.
 
 Privacy: what becomes of a row follows from that row and from the schema, which is public
-(:func:`~dpsubspace._tables.schema.read_table`). So it does not matter in which partition a row
-lies, and a record that changes moves nothing but what stands for its own row. Where rows belong to
+(:func:`~dpsubspace._tables.schema.read_table`): the value that a row gets depends on that row and
+on the types of the columns alone. So it does not matter in which partition a row lies, and a record
+that changes moves nothing but what stands for its own row. Dask itself makes floats of whole
+numbers in a partition where one is missing, which moves no number below 2^53, and is the same for a
+range as the float that a number becomes there anyway. Categories beyond that are refused by type
+(:func:`check_types`). Where rows belong to
 persons, a record is all rows of one. They are brought to one part by the name of the person
 (``_rows/together.py``), as the schema has read them, and what is made of them there is what is made
 of them in memory: ranges that are estimated, counts and the model have the bounds for persons that
@@ -21,12 +25,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpsubspace._checks import is_dataset, is_elsewhere
+from dpsubspace._checks import is_dataset, is_elsewhere, shown
 from dpsubspace._rows.blocks import CODES, ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.records import check_order, split_groups
 from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._tables.frames import column_of, holds_floats
+from dpsubspace._tables.kinds import check_told_apart
 from dpsubspace._tables.schema import Schema, Table, read_table
 
 
@@ -82,12 +88,28 @@ def columns_of(frame: Any, schema: Schema, name: str = "X", *, named: bool = Fal
     frame = DatasetColumns.of(frame) if is_dataset(frame) else frame
     if hasattr(frame, "columns"):
         read_table(frame._meta, schema, name=name, empty=True)
+        check_types(frame._meta, schema, name)
         chosen = frame[list(schema)]
         return chosen.simplify() if hasattr(chosen, "simplify") else chosen
     if np.isnan(frame.shape[1:]).any():
         raise ValueError("`X` must have a known number of columns: call compute_chunk_sizes().")
     read_table(np.empty((0, *frame.shape[1:]), dtype=object), schema, empty=True, named=named)
     return frame
+
+
+def check_types(meta: Any, schema: Schema, name: str) -> None:
+    """ValueError where categories are numbers that a column, by its type, may not tell apart.
+
+    Whole numbers of NumPy cannot be missing: Dask makes floats of them in a partition where one
+    is, before the partition is seen here.
+    """
+    for column, kind in schema.items():
+        values, label = column_of(meta, column), f"Column {shown(column)} of `{name}`"
+        dtype = getattr(values, "dtype", None)
+        if holds_floats(values):
+            check_told_apart(kind, label)
+        elif kind.missing and isinstance(dtype, np.dtype) and dtype.kind in "iu":
+            check_told_apart(kind, label, whole=True)
 
 
 @dataclass(frozen=True)
