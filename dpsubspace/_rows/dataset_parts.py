@@ -68,9 +68,11 @@ class DatasetColumns:
     @property
     def _meta(self) -> Any:
         """A table of Arrow of no rows."""
-        names = self.dataset.schema.names
-        chosen = [i for name in dict.fromkeys(self.columns) for i, n in enumerate(names) if n == name]
-        return self.dataset.schema.empty_table().select(chosen)
+        nothing = self.dataset.schema.empty_table()
+        places = {name: [] for name in self.columns}
+        for place, name in enumerate(nothing.column_names):
+            places.get(name, []).append(place)
+        return nothing.select([*chain(*places.values())])  # a name may be there twice
 
 
 def _index_of(schema: Any) -> list[Any]:

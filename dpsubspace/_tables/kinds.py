@@ -426,12 +426,12 @@ def check_told_apart(kind: Kind, label: str, *, whole: bool = False) -> None:
     types = (int, float) if whole else int
     values = kind.values if isinstance(kind, Categories) else ()
     if any(isinstance(value, types) and abs(value) >= INEXACT for value in values):
+        what = "becomes one of floats where values are missing" if whole else "is one of floats"
         raise ValueError(
-            f"{label} {'becomes' if whole else 'is'} one of floats{' where values are missing' * whole},"
-            " which do not tell whole numbers of 2^53 or more apart, and its categories in the schema"
-            " are such numbers. Read it as whole numbers that can be missing, for example with"
-            " dtype_backend='pyarrow' or 'numpy_nullable', or as text, and write the categories as"
-            " text."
+            f"{label} {what}, and its categories in the schema are whole numbers of 2^53 or more,"
+            " which floats do not tell apart. Read it as whole numbers that can be missing, for"
+            " example with dtype_backend='pyarrow' or 'numpy_nullable', or as text, and write the"
+            " categories as text."
         )
 
 
