@@ -299,9 +299,8 @@ def borne_out(source: Any, public: Fittable, targets: Targets, releases: Release
     Privacy: asked is the mean over records of a number in {0, 1} that depends on its own record
     alone, given the fit to public rows. It is released as "checks"
     (:func:`~dpsubspace._statistics.counts.noisy_shares`), and what follows is postprocessing.
-    Where persons have many rows, or on a GPU, rounding may move the scores of others. That moves
-    an answer only where two scores are as near as that, which is taken not to happen, as for the
-    kinks of :class:`~dpsubspace._gradients.modules.ModuleSource`.
+    Where persons have any number of rows, scores of a row are the same wherever those of others put
+    it (:class:`~dpsubspace._gradients.modules.ModuleSource`), so that no other answer moves.
     """
     right = correct(source, public.fitted(), targets.right(public.targets))
     (share,) = noisy_shares(beside_each_other(right), releases, "checks")

@@ -96,6 +96,8 @@ class LayeredSource(ModuleSource):
     t times as many terms, and the norms of a record's terms add up to at most 256 times the norm
     to which it is shrunk (:meth:`LayeredGradients.norms`). Both are factors of the unit roundoff of
     a block. With one position, as in linear layers of flat rows, nothing cancels and both are 1.
+    What rounding does to the square of a norm is in proportion to that of ``sum_s |d_s| |a_s|``,
+    which is up to 256^2 times as large (:meth:`~dpsubspace._gradients.factors.Outer.lengths`).
     """
 
     _rows: LayerByLayer
@@ -122,6 +124,11 @@ class LayeredSource(ModuleSource):
     def _default_rows(self) -> int:
         more = _CHUNK_BYTES // self._rows.held_bytes()
         return max(self._rows.default_rows(), min(more - more % BLOCK, _ROWS))
+
+    @property
+    def _own_units(self) -> float:
+        t = self._rows.n_positions
+        return super()._own_units if t == 1 else (self.n_params + t * t + 16) / _CANCELLED**2
 
     @property
     def _units(self) -> float:

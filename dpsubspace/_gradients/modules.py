@@ -261,26 +261,26 @@ class ModuleSource:
     shape. All of that is found on random rows.
 
     Rounding. A record that changes changes its own row of its own chunk, since others are
-    computed by the same arithmetic whatever it holds. Of a full batch, chunks are fixed:
-    the clipped sum then moves by :func:`~dpsubspace._array.sum_slack` beyond the bound,
-    at the epsilon of float64. Two things are measured on random rows at the start, because
-    no reading of a module can tell them:
+    computed by the same arithmetic whatever it holds. Of a full batch without persons, chunks are
+    fixed: the clipped sum then moves by :func:`~dpsubspace._array.sum_slack` beyond the bound,
+    at the epsilon of float64.
 
-    - Whether the same chunk gives the same bits again. It does on the CPU; on a GPU some
-      layers add up by atomic operations in any order.
-    - Whether a row has the same bits at another place of a chunk. A record that is in a
-      Poisson batch or not moves all later ones to other places, and so does one that may have
-      any number of rows. All chunks have the same
-      shape, so that this often holds, and then a batch needs no margin either: which rows
-      share a block of a sum in float64 costs ``n u' (block + chunk / block)``.
+    A record that is in a Poisson batch or not moves the rows of all later ones to other places, and
+    so does a person, who may have any number of rows. Chunks are then padded to one public size at
+    any place of which a row has the same bits, found on random rows
+    (:func:`~dpsubspace._gradients.torch_rows.even_bits`): the largest such size, a power of two
+    below what was asked for where that itself is none. So scores, residuals and gradients of a
+    row are those of that row alone, also at the kink of a ReLU or a hinge. What is left is in
+    float64: norms, which are off by ``p u'`` of themselves, and which rows share a block of a sum,
+    ``n u' (block + chunk / block)``. Both are in the slack of a batch, norms of the records in it.
 
-    Where they do not hold, each record of the data (first case) or of the batch may move by
-    a share delta of its clipped norm, and `slack` has their number times delta on top. A
-    batch counts ``m + 10 sqrt(m) + 100`` records for an expected m: more come with a
-    probability below 1e-20. Delta is 16 times the median difference on random rows, and
-    2^-20 at least: an *assumption*, with a margin, and not a proof. It leaves out records
-    that lie within rounding of a kink (ReLU at zero, the hinge at its margin), whose
-    gradient jumps. Their number is small where parameters carry noise.
+    Whether the same chunk gives the same bits again is measured as well. It does on the CPU; on a
+    GPU some layers add up by atomic operations in any order. Where it does not, each record of the
+    data, or of the batch, may move by a share delta of its clipped norm, and `slack` has their
+    number times delta on top. Delta is 16 times the median difference on random rows, and 2^-20 at
+    least: an *assumption*, with a margin, and not a proof, which leaves out records that lie
+    within rounding of a kink. A batch counts ``m + 10 sqrt(m) + 100`` records for an expected m:
+    more come with a probability below 1e-20.
 
     Gradients that are not finite, or start from scores that are not, count as zero.
     Exceptions at private rows tell their type only, and out of memory is a MemoryError.
@@ -319,11 +319,29 @@ class ModuleSource:
         with exact_arithmetic(self.device):
             self._rows = self._row_by_row(shape)
             self.chunk = self._chunk(microbatch_size)
-            self._again, self._elsewhere = guarded(self._rows.spreads, self.chunk)
+            self._again = guarded(self._rows.spread, self.chunk)
+            if self._moves and self._again == 0:
+                self.chunk = guarded(lambda n: self._even_size(n, y, columns), self.chunk)
         self.y = self._targets(y)
         self._weights: torch.Tensor | None = None
         if (weights := self.records.weights_numpy) is not None:
             self._weights = torch.tensor(weights, device=self.device)
+
+    @property
+    def _moves(self) -> bool:
+        """Whether one record may move the rows of others to other places of a chunk."""
+        return self.records.grouped or self.sample_rate < 1
+
+    def _even_size(self, most: int, y: Array, columns: int) -> int:
+        """Rows of a chunk at any place of which a row has the same bits."""
+        own = np.zeros(1, y.dtype) if y.ndim == 1 else np.full((1, columns), 0.5, y.dtype)
+        target = self._targets(own)
+
+        def residual(scores: torch.Tensor) -> torch.Tensor:
+            each = target.expand(len(scores), *target.shape[1:])
+            return self.loss.residual(each, scores)
+
+        return self._rows.even_size(most, residual)
 
     @property
     def n_samples(self) -> int:
@@ -490,6 +508,11 @@ class ModuleSource:
         return 1.0
 
     @property
+    def _own_units(self) -> float:
+        """Roundings of the norm of one gradient, over which others may differ elsewhere."""
+        return self.n_params + 8.0
+
+    @property
     def _slack(self) -> float:
         slack = sum_slack(self.n_samples, EPS * self._units, self.chunk) + 16 * EPS
         return slack + self.n_samples * self._again
@@ -500,7 +523,7 @@ class ModuleSource:
         most = min(float(self.n_samples), expected + 10 * math.sqrt(expected) + 100)
         regrouped = 2 * self.n_samples * EPS * (BLOCK * self._units + self.chunk / BLOCK)
         slack = self.records.slack(EPS, self.chunk) + 16 * EPS
-        return slack + regrouped + most * self._elsewhere
+        return slack + regrouped + most * (self._again + 2 * EPS * self._own_units)
 
 
 def module_scores(

@@ -111,6 +111,10 @@ def _joined(parts: list[slice]) -> Any:
 # different shapes sums may be taken in another order, at half precision in the worst case.
 _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
+# Random rows of which all places of a batch are compared, at least and at most, and how many
+# numbers are enough: other arithmetic gives other bits in a large share of all numbers.
+_FEWEST_TRIED, _MOST_TRIED, _NUMBERS = 3, 48, 1 << 10
+
 
 def torch_package(user: str = "TorchFeatures") -> Any:
     """The torch package, or ImportError that tells who needs it and how to get it."""
@@ -170,6 +174,47 @@ def dtype_of(module: torch.nn.Module) -> torch.dtype:
 def floating_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     yield from module.parameters()
     yield from module.buffers()
+
+
+# Places of rows ---------------------------------------------------------------------------------
+
+
+def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: int) -> bytes | None:
+    """What `mapped` gives of random rows, the same to the last bit at all places of a batch.
+
+    None where it is not the same. `mapped` makes tensors with one entry a row of `size` flat rows.
+
+    A row may lie anywhere where the rows of others do not tell where: in a random batch, which
+    another record may be in or not, and behind persons who have any number of rows. A product of
+    matrices adds up some rows in another order than others, the last ones of an odd number for
+    example. That moves the last bit, and a gradient as a whole where a unit is then on the other
+    side of the kink of a ReLU; or the winner of two scores; or the side of an edge up to which rows
+    are counted. No bound is wide enough for that. So such rows go through a module in batches of
+    one public size, padded, at places that this finds to be alike.
+
+    Proof, given an assumption: what a batch of one shape gives for a row is computed from that row
+    by arithmetic that its place decides, and not what it or others hold. Here all rows of a batch
+    are one and the same, so that what two places give differs only where their arithmetic does.
+    It is taken to be the same where no bit differs, of as many random rows as have 1,024 numbers.
+    A row then has the same bits wherever it lies and whatever lies beside it.
+    """
+    found, seen, tried = [], 0, 0
+    while tried < _FEWEST_TRIED or (tried < _MOST_TRIED and seen < _NUMBERS):
+        row = np.random.default_rng((tried, width)).normal(size=(1, width))
+        for part in mapped(np.repeat(row, size, axis=0)):
+            entries = part.detach().reshape(size, -1).contiguous().cpu().numpy()
+            bits = entries.view(f"u{entries.itemsize}")
+            if not (bits == bits[:1]).all():
+                return None
+            found.append(bits[0].tobytes())
+            seen += entries.shape[1]
+        tried += 1
+    return b"".join(found)
+
+
+def fewer(most: int) -> list[int]:
+    """Numbers of rows of a batch to try one after another: `most`, and powers of two below."""
+    return [most, *(2**k for k in reversed(range((most - 1).bit_length())))]
 
 
 # Whether a module works row by row ------------------------------------------------------------

@@ -20,7 +20,14 @@ import numpy as np
 
 from dpsubspace._array import BLOCK, Array, plain_arithmetic
 from dpsubspace._gradients.throwaway import public_copy, throwaway, versions
-from dpsubspace._gradients.torch_rows import check_layers, dtype_of, places_of, try_out
+from dpsubspace._gradients.torch_rows import (
+    check_layers,
+    dtype_of,
+    even_bits,
+    fewer,
+    places_of,
+    try_out,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +38,7 @@ _GRADIENT_BYTES = 1 << 28
 # Most rows that go through a module together: more are no faster.
 ROWS, _ROWS_GPU = 128, 4096
 
-# Least share of its norm by which a gradient is taken to move among other records, where
+# Least share of its norm by which a gradient is taken to move when it is computed again, where
 # it moves at all; and how much more than on random rows.
 _LEAST_SPREAD, _SAFETY = 2.0**-20, 16
 
@@ -197,24 +204,36 @@ class RowByRow:
             )
         return dict(zip(self._places, parts, strict=True))
 
-    def spreads(self, size: int) -> tuple[float, float]:
-        """Share of its norm by which a gradient moves: computed again, and at other places.
+    def spread(self, size: int) -> float:
+        """Share of its norm by which a gradient moves when it is computed again.
 
         Random rows and targets, and the squared error; zero where every bit is the same.
         """
-        import torch
+        weights, batch = self._perturbed(), self.batch(random_rows(size, self.shape), size)
+        targets = batch.new_tensor(np.random.default_rng(3).normal(size=(size, 1)))
+        one, two = (self._parts(weights, batch, lambda scores: scores - targets) for _ in range(2))
+        return self._spread(one, two)
 
-        weights, rows = self._perturbed(), random_rows(size, self.shape)
-        order = np.random.default_rng(2).permutation(size)
-        targets = np.random.default_rng(3).normal(size=(size, 1))
+    def even_size(self, most: int, residual: Callable[[torch.Tensor], torch.Tensor]) -> int:
+        """Most rows of a batch at any place of which a row has the same bits, `most` at most.
 
-        def parts(order: np.ndarray) -> list[torch.Tensor]:
-            batch, own = self.batch(rows[order], size), targets[order]
-            return self._parts(weights, batch, lambda scores: scores - scores.new_tensor(own))
+        `residual` makes those of scores, with the same target for each row. See
+        :func:`~dpsubspace._gradients.torch_rows.even_bits`; a row by itself has but one place.
+        """
+        weights = self._perturbed()
 
-        first, back = parts(np.arange(size)), torch.as_tensor(np.argsort(order), device=self.device)
-        again = self._spread(first, parts(np.arange(size)))
-        return again, max(again, self._spread(first, [part[back] for part in parts(order)]))
+        def mapped(rows: np.ndarray) -> list[torch.Tensor]:
+            batch, found = self.batch(rows, len(rows)), []
+
+            def of_scores(scores: torch.Tensor) -> torch.Tensor:
+                found.extend([scores, residual(scores)])
+                return found[-1]
+
+            return [*self._parts(weights, batch, of_scores), *found, self.scores(weights, batch)]
+
+        width = math.prod(self.shape)
+        sizes = (size for size in fewer(most) if even_bits(mapped, width, size) is not None)
+        return next(sizes, 1)
 
     def _spread(self, first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
         if all(bool((one == other).all()) for one, other in zip(first, second, strict=True)):
@@ -293,7 +312,7 @@ def as_tensor(
     padded = torch.tensor(np.ascontiguousarray(rows), dtype=dtype)
     if len(rows) < size:
         padded = torch.cat([padded, padded.new_zeros((size - len(rows), math.prod(shape)))])
-    return padded.reshape(size, *shape).to(device)
+    return padded.reshape(len(padded), *shape).to(device)
 
 
 # Checks and the state of torch ----------------------------------------------------------------

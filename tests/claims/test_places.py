@@ -1,0 +1,119 @@
+"""What is computed of a row is the same to the last bit wherever the rows of others put it."""
+
+import numpy as np
+import pytest
+from helpers import pairwise, who
+
+from dpsubspace._gradients.losses import Hinge, LogLoss
+from dpsubspace._rows.records import Records
+
+WIDTH, N = 13, 31
+
+
+def rows(n=N, dtype=np.float32):
+    return np.random.default_rng(0).normal(size=(n, WIDTH)).astype(dtype)
+
+
+def persons(n_first, n=N):
+    """Records of `n` rows, each of a person, behind those of a person with `n_first` more."""
+    index = np.concatenate([np.zeros(n_first, dtype=int), np.arange(n)])
+    return Records.of_groups(index, n)
+
+
+# Modules ----------------------------------------------------------------------------------------
+
+
+def network(kind):
+    """A small network, its parameters drawn from a fixed seed."""
+    nn = pytest.importorskip("torch").nn
+    pytest.importorskip("torch").manual_seed(0)
+    if kind == "convolution":
+        return nn.Sequential(
+            nn.Unflatten(1, (1, WIDTH)),
+            nn.Conv1d(1, 3, 3),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(33, 3),
+        )
+    width = 64 if kind == "wide" else 1
+    return nn.Sequential(nn.Linear(WIDTH, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def bits(grads):
+    """All that a clipped sum is made of, one line of bytes a row."""
+    held = getattr(grads, "held", None)
+    parts = [grads.rows] if held is None else [held.dense]
+    parts += [p for outer in (held.outer if held else ()) for p in (*outer.inputs, *outer.outputs)]
+    parts = [part.reshape(len(part), -1) for part in parts]
+    return [b"".join(part[i].numpy().tobytes() for part in parts) for i in range(len(parts[0]))]
+
+
+@pytest.mark.parametrize(
+    ("form", "microbatch_size", "kind"),
+    pairwise(
+        ["batch", "batch and public rows", "persons"],
+        [2, 5, 7, None],
+        ["kink", "wide", "convolution"],
+    ),
+)
+def test_gradients_of_a_row_do_not_depend_on_its_place(form, microbatch_size, kind):
+    from dpsubspace._gradients.layered import LayeredSource
+    from dpsubspace._gradients.modules import ModuleSource
+
+    module, X, y = network(kind), rows(), np.arange(N) % 3
+    kind = LayeredSource if form == "batch" else ModuleSource
+    options = {"microbatch_size": microbatch_size, "n_targets": 3}
+    if form == "persons":
+        options["records"] = persons(0)
+    else:
+        options["sample_rate"] = 0.5
+    source, found = kind(module, LogLoss(), X, y, **options), []
+    for first in range(6):  # the same rows, one place further
+        batch = np.arange(first, N)
+        chunks = source.chunks(batch)
+        found.append([line for chunk in chunks for line in bits(source.at(source.start(), chunk))])
+    assert all(found[0][i:] == each for i, each in enumerate(found))
+
+
+@pytest.mark.parametrize("microbatch_size", [5, 128])
+def test_scores_of_a_row_do_not_depend_on_its_place(microbatch_size):
+    from dpsubspace._gradients.modules import ModuleSource
+
+    options = {"records": persons(0), "microbatch_size": microbatch_size, "n_targets": 3}
+    source = ModuleSource(network("wide"), Hinge(), rows(), np.arange(N) % 3, **options)
+    scores = [source.scores_at(source.start(), np.arange(i, N)).numpy() for i in range(6)]
+    assert all((scores[0][i:] == each).all() for i, each in enumerate(scores))
+
+
+@pytest.mark.parametrize("place", [None, 0, 3, 6])
+@pytest.mark.parametrize("entry", [0, 2])
+def test_a_place_that_rounds_otherwise_is_found(place, entry):
+    torch = pytest.importorskip("torch")
+    from dpsubspace._gradients.torch_rows import even_bits
+
+    def mapped(given):
+        out = torch.tensor(given, dtype=torch.float32)
+        if place is not None:
+            out[place, entry] = torch.nextafter(out[place, entry], torch.tensor(9.0))
+        return [out[:, :1], out]
+
+    assert (even_bits(mapped, WIDTH, 7) is None) == (place is not None)
+    assert even_bits(lambda given: [mapped(np.tile(given, (7, 1)))[1][1:2]], WIDTH, 1) is not None
+
+
+def test_as_many_rows_go_through_a_module_as_give_the_same_bits_everywhere(monkeypatch):
+    from dpsubspace._gradients import vectorised
+    from dpsubspace._gradients.modules import ModuleSource
+
+    even = lambda mapped, width, size: None if size % 4 else b""  # noqa: E731
+    monkeypatch.setattr(vectorised, "even_bits", even)
+
+    def chunk(most, **options):
+        options |= {"microbatch_size": most, "n_targets": 3}
+        return ModuleSource(network("kink"), LogLoss(), rows(), np.arange(N) % 3, **options).chunk
+
+    assert [chunk(most, sample_rate=0.5) for most in (1, 3, 5, 7, 12)] == [1, 1, 4, 4, 12]
+    assert chunk(7, records=persons(0)) == 4
+    # Without persons the places of a full batch are public, and chunks are as they were asked for.
+    assert [chunk(most) for most in (3, 5, 7)] == [3, 5, 7]
+    assert chunk(5, records=who(np.arange(N) > 0, N)) == 5
