@@ -223,6 +223,12 @@ MUTANTS = [
                 f"estimators/test_dask.py {PARTS}",
             ),
             (
+                "dataset_parts",
+                "(info.path, info.size, info.mtime_ns)",
+                "(info.path, info.size, 0)",
+                "claims/test_datasets.py",
+            ),
+            (
                 "chunks",
                 "total.merge(other)",
                 "total.add(other.bounded_sum())",
@@ -467,6 +473,12 @@ MUTANTS = [
                 "BoundedSum(total, most + slack, math.sqrt(2) * most + slack)",
                 "BoundedSum(total, most / 2 + slack, math.sqrt(2) * most + slack)",
                 "estimators/test_diagnostics.py",
+            ),
+            (
+                "counts",
+                "values = values / np.maximum(values.sum(axis=1), 1.0)[:, None]",
+                "pass",
+                SUMS,
             ),
             (
                 "shapes",
@@ -744,6 +756,18 @@ MUTANTS = [
                 "rest = 1 - sum(part.share for part in others.values())",
                 "rest = 1.0",
                 f"{BOUNDS} estimators/test_linear.py",
+            ),
+            (
+                "_estimators/held_out.py",
+                "replace(self, alone=groups is not None)",
+                "self",
+                "estimators/test_held_out_dask.py",
+            ),
+            (
+                "_estimators/held_out.py",
+                "said = shown_to(self.says, rows)",
+                "said = self.says(rows.X)",
+                "estimators/test_held_out_dask.py",
             ),
             (
                 "_tables/encoding.py",

@@ -1,5 +1,6 @@
 """Fits on datasets of PyArrow, which are read from their files in each pass."""
 
+import os
 import pickle
 import re
 import weakref
@@ -422,6 +423,21 @@ def test_a_file_that_changes_ends_the_fit_which_stays_charged(monkeypatch, tmp_p
     charged_once(model, rows, "label", error=PrivacyError, match=match)
     assert meddler.passes == 5
     assert model.privacy_.epsilon == pytest.approx(1.0) and not hasattr(model[-1], "coef_")
+
+
+def test_other_rows_of_as_many_bytes_are_told_by_their_time(monkeypatch, tmp_path):
+    rows, path = written(FRAME, tmp_path / "files", "csv"), tmp_path / "files" / "5.csv"
+    before = path.stat()
+
+    def swap():
+        head, *lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([head, *lines[::-1]]))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        assert path.stat().st_size == before.st_size
+
+    Meddler(monkeypatch, 5, swap)
+    match = r"5\.csv has changed while it ran.*What it had reserved stays charged"
+    charged_once(clone(TABLE), rows, "label", error=PrivacyError, match=match)
 
 
 def test_a_file_that_changes_in_the_first_pass_costs_nothing(monkeypatch, tmp_path):

@@ -21,7 +21,12 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import GEPStep, _Parts
 from dpsubspace._statistics import means
-from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius, noisy_range
+from dpsubspace._statistics.counts import (
+    RADIUS_COUNTS,
+    noisy_parts,
+    noisy_radius,
+    noisy_range,
+)
 from dpsubspace._statistics.means import bounded_row_sum, noisy_spread
 
 # Tiny data sets are mostly noise, as the warning rightly says.
@@ -202,6 +207,36 @@ def test_counts_move_within_their_bounds(values, other):
     assert total.value.sum() == 9  # every value is counted, wherever it lies
     assert move(total, counts(values, np.arange(9) > 0)) == 1.0 == total.norm_bound
     assert move(total, counts(changed)) <= total.replace_bound * (1 + 1e-15)
+
+
+wild = st.one_of(entries, st.sampled_from([np.nan, np.inf, -np.inf, 0.3, 0.7]))
+
+
+@given(
+    values=hnp.arrays(np.float64, (6, 3), elements=wild), other=hnp.arrays(float, 3, elements=wild)
+)
+@examples(100)
+def test_parts_of_a_whole_move_within_their_bounds(values, other):
+    """Also where the numbers of a row add up to more than 1."""
+    changed = np.vstack([other, values[1:]])
+
+    def total(values, present=None):
+        with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
+            noisy_parts(values, some_releases(1.0, present=present), "it")
+        return seen[0][0]
+
+    whole = total(values)
+    assert move(whole, total(values, np.arange(6) > 0)) <= whole.norm_bound <= 1 + 1e-13
+    assert move(whole, total(changed)) <= whole.replace_bound <= np.sqrt(2) + 1e-13
+
+
+def test_a_row_that_adds_up_to_more_than_1_is_divided_by_that():
+    """Two rows of ones alone, at (1, 0) and (0, 1), move the parts by all of the bounds."""
+    values = np.array([[1.0, 1.0, 1.0], [0.2, 0.3, 0.0], [1.0, 0.5, 0.5], [-1.0, np.nan, 2.0]])
+    with pytest.MonkeyPatch.context() as patch, releases(patch) as seen:
+        noisy_parts(values, some_releases(1.0), "it")
+    parts = [[1 / 3] * 3, [0.2, 0.3, 0.0], [0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
+    np.testing.assert_allclose(seen[0][0].value, np.sum(parts, axis=0), rtol=1e-15)
 
 
 @given(

@@ -1,6 +1,7 @@
 """Calibration and conformal prediction on Dask collections: what they find of rows in memory."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -135,6 +136,40 @@ def test_persons_whose_rows_lie_in_several_blocks(monkeypatch, fit, n_workers):
     here = wrapped(fit).fit(X, y, groups=people)
     assert_equal(here, there)
     assert there.privacy_.unit == "person" and there.privacy_.n_samples == 600
+
+
+class Placed(Exact):
+    """What it says of a row depends on its place among those that it is shown."""
+
+    shown: ClassVar[list[int]] = []
+
+    def predict_proba(self, X):
+        self.shown.append(len(X))
+        return np.roll(super().predict_proba(X), np.arange(len(X)).sum(), axis=1)
+
+
+class PlacedFirst(First):
+    shown: ClassVar[list[int]] = Placed.shown
+
+    def predict(self, X):
+        self.shown.append(len(X))
+        return super().predict(X) * (1 + np.arange(len(X)))
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_rows_of_persons_are_shown_by_themselves_wherever_they_lie(monkeypatch, fit):
+    """Those of one person together in memory, and one after the other where they are in blocks."""
+    build, model, y, given = FITS[fit]
+    placed = PlacedFirst() if isinstance(model, First) else Placed(model.n_classes)
+    few, y, people = X[:200], y[:200], np.random.default_rng(1).permutation(200)
+    fits = []
+    with cluster_here(monkeypatch):
+        for each, whose in ((few, people), (blocks(few), blocks(people)), (few, people // 2)):
+            Placed.shown.clear()
+            fits.append(build(placed, epsilon=20.0, random_state=0, **given))
+            fits[-1].fit(each, y, groups=whose)
+            assert set(Placed.shown) == {2 if len(fits) == 3 else 1}
+    assert_equal(*fits[:2])
 
 
 @pytest.mark.parametrize("fit", FITS)
