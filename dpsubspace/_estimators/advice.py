@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -279,19 +279,94 @@ def tell_of_classes(estimator: Any) -> None:
     if estimator._interactions is not None:
         length = estimator._interactions.longest * row_map.largest_factor
     found = np.flatnonzero(_out_of_reach(weights, offset, row_map, more, length))
+    their = "their scores" if len(found) > 1 else "its score"
+    why = f"the released weights put {their} below that of another class for every row there can be"
+    _tell_never(estimator, found, why)
+
+
+_CURE = "More rows, a larger epsilon or `class_weight` may help"
+
+
+def _tell_never(estimator: Any, found: np.ndarray, why: str, cure: str = _CURE) -> None:
     if not len(found):
         return
-    several = len(found) > 1
+    several, classes = len(found) > 1, estimator.classes_
     which = ", ".join(shown(label) for label in classes[found[:5]].tolist())
     which += f" and {len(found) - 5} more" if len(found) > 5 else ""
     warn(
-        f"class{'es' * several} {which} {'are' if several else 'is'} never predicted: the released"
-        f" weights put {'their scores' if several else 'its score'} below that of another class for"
-        " every row there can be. Probabilities may still rank rows. More rows, a larger epsilon or"
-        " `class_weight` may help.",
+        f"class{'es' * several} {which} {'are' if several else 'is'} never predicted: {why}."
+        f" Probabilities may still rank rows. {cure}.",
         PrivacyWarning,
         about=("classes", type(estimator).__name__, *map(str, found[:5])),
     )
+
+
+def warn_of_limits(kind: str, n_outputs: int, *, labels: bool) -> None:
+    """Warn of a module whose outputs cannot be what they are taken for, whatever it learns.
+
+    The `kind` is that of :class:`~dpsubspace._gradients.reach.OutputLimits`.
+    """
+    if not kind or (labels and n_outputs > 1 and kind in ("positive", "negative")):
+        return
+    which, of_two, of_targets = _LIMITED[kind]
+    follows = f"are taken for targets scaled to [-1, 1], {of_targets}"
+    if labels and n_outputs == 1:
+        follows = f"are taken for log-odds, {of_two}"
+    elif labels:
+        follows = (
+            "are taken for scores, which the loss itself turns into probabilities, so that no"
+            " probability comes near to 1"
+        )
+    warn(
+        f"{which}, as random rows and weights show. Outputs {follows}. Let `module` end in a linear"
+        " layer, without an activation.",
+        PrivacyWarning,
+        about=("limits", kind, n_outputs),
+    )
+
+
+# What to say of each kind: what outputs are, and what that means for two classes and for targets.
+_LIMITED = {
+    "constant": (
+        "`module` gives the same outputs for all rows",
+        "so that one class is never predicted",
+        "so that one number is predicted for all rows",
+    ),
+    "shares": (
+        "all outputs of `module` lie between 0 and 1, as behind a Sigmoid or a Softmax",
+        "so that the second class always has a probability of at least 0.5",
+        "the lower half of which is never predicted",
+    ),
+    "positive": (
+        "no output of `module` is below 0, as behind a ReLU",
+        "so that the second class always has a probability of at least 0.5",
+        "the lower half of which is never predicted",
+    ),
+    "negative": (
+        "no output of `module` is above 0",
+        "so that the second class always has a probability of at most 0.5",
+        "the upper half of which is never predicted",
+    ),
+}
+
+
+def tell_of_unreached(
+    estimator: Any,
+    budget: Budget,
+    n_samples: int,
+    n_weights: int,
+    find: Callable[[], np.ndarray],
+    *,
+    limited: bool,
+) -> None:
+    """Warn of classes that a trained module predicts for no row that a search finds."""
+    if not budget.private or _noise_hides(budget, n_samples, n_weights, _auto.HIDING_MODULES):
+        return
+    found = find()
+    why = "of random rows, and of all that gradients of the released module lead to, none is"
+    why += " of one of them" if len(found) > 1 else " of it"
+    cure = "Its outputs are the cause: see the warning before the fit" if limited else _CURE
+    _tell_never(estimator, found, why, cure)
 
 
 def _out_of_reach(

@@ -718,10 +718,12 @@ class _Found:
 
     def entries(self, level: float) -> Iterator[SummaryEntry]:
         """All numbers, which add up and have an order, within intervals that hold them."""
-        for *what, value, low, high in self._all(level):
-            if not math.isnan(value):
-                low, high = map(float, holding(value, low, high))
-            yield SummaryEntry(*what, value, low, high)
+        for each in self._all(level):
+            if math.isnan(each.value):
+                yield each
+                continue
+            low, high = holding(each.value, each.low, each.high)
+            yield each._replace(low=float(low), high=float(high))
 
     def _all(self, level: float) -> Iterator[SummaryEntry]:
         plan, sizes = self.plan, self.sizes.counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,7 +21,9 @@ from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.advice import (
     tell_of_bounds,
+    tell_of_unreached,
     warn_of_bounds,
+    warn_of_limits,
     warn_of_noise,
 )
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_descent, checked_target
@@ -48,6 +51,8 @@ from dpsubspace._gradients.clipping import of_records
 from dpsubspace._gradients.layered import LayeredSource
 from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
+from dpsubspace._gradients.reach import OutputLimits, limits_of, unreached
+from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.anchors import LABELS, VALUES, LabelledModule, Targets
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
@@ -121,11 +126,16 @@ class ModuleFit(Plan):
             sample_rate=budget.parts[STEPS].rate,
             **options,
         )
+        limits = limits_of(private.module, private.shape, private.device)
+        warn_of_limits(
+            limits.kind, self.loss.n_outputs(data.n_targets), labels=self.targets is LABELS
+        )
         if data.public is None:
-            return Ready(data, private, None)
+            return Ready(data, private, None, limits)
         rows, targets = data.public.X.astype(data.X.dtype), data.targets
         nothing = np.zeros((len(rows), *targets.shape[1:]), targets.dtype)  # set or drawn later
-        return Ready(data, private, ModuleSource(self.module, self.loss, rows, nothing, **options))
+        anchors = ModuleSource(self.module, self.loss, rows, nothing, **options)
+        return Ready(data, private, anchors, limits)
 
     # The fit --------------------------------------------------------------------------------
 
@@ -158,6 +168,7 @@ class ModuleFit(Plan):
         return FittedModule(
             module=problem.source.loaded(weights),
             limits=bounded.limits,
+            outputs=ready.limits,
             n_iter=plan.n_iter,
             learning_rate=plan.learning_rate,
             clip_norm=clip_norm,
@@ -180,12 +191,14 @@ class Ready:
     data: Data
     private: ModuleSource
     public: Any
+    limits: OutputLimits  # What outputs of the module have in common
 
 
 @dataclass(frozen=True)
 class FittedModule:
     module: Any
     limits: Limits
+    outputs: OutputLimits
     n_iter: int
     learning_rate: float | None
     clip_norm: float
@@ -462,6 +475,12 @@ class DPModuleClassifier(PrivateClassifier):
         return Checked(plan, data, labels.assumed + public, labels)
 
     _advise = _advise_on_module
+
+    def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
+        n_samples, n_weights = checked.data.records.n, checked.plan.n_params
+        find = partial(_unreached, self, found.outputs)
+        limited = bool(found.outputs.kind)
+        tell_of_unreached(self, budget, n_samples, n_weights, find, limited=limited)
 
     def _store(self, found: FittedModule, labels: Labels) -> None:
         self.classes_: np.ndarray = labels.classes
@@ -821,6 +840,11 @@ def _store_training(estimator: Any, found: FittedModule) -> None:
     estimator.n_iter_, estimator.learning_rate_ = found.n_iter, found.learning_rate
     estimator.clip_norm_, estimator.n_components_ = found.clip_norm, found.n_components
     estimator.module_ = found.module
+
+
+def _unreached(estimator: Any, limits: OutputLimits) -> np.ndarray:
+    shape = row_shape(estimator.input_shape, estimator.n_features_in_)
+    return unreached(estimator.module_, shape, estimator.offset_, limits)
 
 
 def _scores(estimator: Any, X: Any) -> np.ndarray:

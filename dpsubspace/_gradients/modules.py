@@ -356,6 +356,11 @@ class ModuleSource:
         return self._rows.n_params
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row as the module sees it."""
+        return self._rows.shape
+
+    @property
     def data(self) -> Array:
         """Return the targets, which lie where gradients are computed; rows may not."""
         return self.y

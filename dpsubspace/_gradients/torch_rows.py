@@ -268,9 +268,10 @@ def _row_by_row(
             return mapped_batch(module, rows, device, watch)
         except Exception as error:
             reason = str(error).rstrip(".")
+            cure = _of_lookups(module) or "If it takes rows of another shape, set `input_shape`."
             raise ValueError(
                 f"`module` cannot map {len(rows)} random rows of shape {rows.shape[1:]}: {reason}."
-                " If it takes rows of another shape, set `input_shape`."
+                f" {cure}"
             ) from error
 
     used = throwaway(module)
@@ -298,6 +299,26 @@ def _row_by_row(
             " without batch_first, dynamic quantisation, scales set by the first rows seen."
         )
     return first.shape[1]
+
+
+def lookups(module: torch.nn.Module) -> dict[str, Any]:
+    """Layers that look up rows of a table, by name."""
+    nn = torch_package().nn
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, kinds)}
+
+
+def _of_lookups(module: torch.nn.Module) -> str:
+    """What to do about layers that look up rows of a table; "" where there are none."""
+    found = lookups(module)
+    if not found:
+        return ""
+    name, layer = next(iter(found.items()))
+    return (
+        f"It looks up entries ({type(layer).__name__} {name!r}), and random rows of numbers are no"
+        " indices of them. Turn rows into such in `forward`, which any row has to survive:"
+        f" x.long().clamp(0, {layer.num_embeddings - 1})."
+    )
 
 
 def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:

@@ -25,6 +25,7 @@ from dpsubspace._gradients.torch_rows import (
     dtype_of,
     even_bits,
     fewer,
+    lookups,
     places_of,
     try_out,
 )
@@ -332,6 +333,9 @@ def checked_copy(
     _check_normalisation(module)
     _check_dtypes(copied)
     places_of(copied)
+    if lookups(copied):  # on a GPU, what is no index ends all that comes after it
+        with exact_arithmetic(torch.device("cpu")):
+            try_out(copied, shape, "cpu")
     copied.to(device)
     for parameter in copied.parameters():
         parameter.grad = None

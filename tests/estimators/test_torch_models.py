@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -24,13 +25,16 @@ from dpsubspace import (
     DPModuleClassifier,
     DPModuleRegressor,
     GradientDirections,
+    PrivacyLedger,
     PrivacyWarning,
     PublicDataWarning,
 )
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._estimators import torch_models
+from dpsubspace._estimators.advice import warn_of_limits
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._gradients.modules import ModuleSource
+from dpsubspace._gradients.reach import OutputLimits, limits_of, unreached
 from dpsubspace._public.anchors import LABELS, Labelled, LabelledModule, held_out
 from dpsubspace._solvers.descent import FlatStep
 
@@ -380,3 +384,115 @@ def test_the_mean_loss_of_public_rows_has_the_gradient_of_all_rows(chunk, rng):
     assert value == pytest.approx(float(np.mean(LogLoss().value(y, scores)[rows])))
     # At another place of a chunk a row may round otherwise.
     np.testing.assert_allclose(scores[rows], source.scores_at(at, rows).numpy(), atol=1e-12)
+
+
+# What a module can say at all -------------------------------------------------------------------
+
+# An end, what outputs behind it have in common, whether it loses a class, and whether it is told.
+ENDS = [
+    ([], "", False, False),
+    ([nn.Tanh()], "", False, False),
+    ([nn.Sigmoid()], "lie between 0 and 1", True, True),
+    ([nn.Softmax(dim=1)], "the same outputs for all rows", True, True),
+    ([nn.ReLU()], "below 0", False, True),
+    ([nn.Softplus()], "below 0", True, True),
+    ([nn.LogSigmoid()], "above 0", True, True),
+]
+END_NAMES = [str(end) for end, *_ in ENDS]
+
+
+def told_by(model, X, y):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("body", ["linear", "network"])
+@pytest.mark.parametrize(("end", "match", "never", "told"), ENDS, ids=END_NAMES)
+def test_a_module_that_cannot_say_what_it_learns_is_told_of(end, match, never, told, body):
+    """Before the charge by random rows and weights, and after it by the released weights."""
+    X, y = blobs(n=300, n_classes=2)
+    torch.manual_seed(0)
+    layers = (
+        [nn.Linear(5, 1)] if body == "linear" else [nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1)]
+    )
+    model = DPModuleClassifier(nn.Sequential(*layers, *end), **OPTIONS)
+    texts = told_by(model, X, y)
+    assert [match in texts[0] and "linear layer" in texts[0]] == [True] if told else not texts
+    assert ("never predicted: " in texts[-1] if never else len(texts) == told) or not texts
+    if never:
+        assert len(set(model.predict(X / 10))) == 1  # scores of large rows may be 0 by rounding
+    regressor = DPModuleRegressor(nn.Sequential(*layers, *end), target_bounds=(-9, 9), **OPTIONS)
+    texts = told_by(regressor, X, X[:, 0])
+    assert [match in text for text in texts] == [True] * told
+
+
+@pytest.mark.parametrize("end", [nn.Softmax(dim=1), nn.Sigmoid()], ids=str)
+def test_probabilities_of_many_classes_are_no_scores(end):
+    X, y = blobs(n=300, n_classes=3)
+    body = nn.Linear(5, 3)
+    for fine in ([], [nn.LogSoftmax(dim=1)], [nn.ReLU()]):
+        limits = limits_of(nn.Sequential(body, *fine), (5,), torch.device("cpu"))
+        assert limits.kind in ("", "positive", "negative")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_limits(limits.kind, 3, labels=True)
+    text, *_ = told_by(DPModuleClassifier(nn.Sequential(body, end), **OPTIONS), X, y)
+    assert "comes near to 1" in text
+
+
+def test_a_module_is_told_of_before_anything_is_charged():
+    X, y = blobs(n=300, n_classes=2)
+    module = nn.Sequential(nn.Linear(5, 1), nn.Sigmoid())
+    with PrivacyLedger(10.0, 1e-5, allow_seeded=True) as ledger, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(PrivacyWarning, match="between 0 and 1"):
+            DPModuleClassifier(module, **OPTIONS).fit(X, y)
+    assert len(ledger.entries) == 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_class_is_told_of_where_the_released_module_has_no_row_of_it(n_classes, rng):
+    """Of random weights: hardly any row of all sizes is of it, and what the last layer proves."""
+    for _ in range(10):
+        module = net(1 if n_classes == 2 else n_classes)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.copy_(torch.tensor(rng.normal(size=parameter.shape)))
+            module[2].bias.mul_(5)
+        offset = rng.normal(size=1 if n_classes == 2 else n_classes)
+        told = set(unreached(module, (5,), offset, OutputLimits()).tolist())
+        rows = np.vstack([rng.normal(size=(2000, 5)) * s for s in (0.1, 1.0, 10.0, 1e4)])
+        with torch.no_grad():
+            scores = module(torch.tensor(rows, dtype=torch.float32)).numpy() + offset
+        if n_classes == 2:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        assert np.isin(scores.argmax(axis=1), [*told]).mean() < 0.01
+        # Behind Tanh, scores of the last layer are within the sum of its weights.
+        weights, bias = (p.detach().numpy() for p in (module[2].weight, module[2].bias))
+        if n_classes == 2:
+            least, most = (bias + offset + s * np.abs(weights).sum() for s in (-1, 1))
+            assert (0 in told) >= bool(least > 0) and (1 in told) >= bool(most < 0)
+
+
+class Lookup(nn.Module):
+    def __init__(self, clamp, layer=nn.Embedding):
+        super().__init__()
+        self.codes, self.out, self.clamp = layer(10, 4), nn.Linear(8, 1), clamp
+
+    def forward(self, x):
+        index = x.long().clamp(0, 9) if self.clamp else x.long()
+        return self.out(self.codes(index).flatten(1))
+
+
+@pytest.mark.parametrize("Estimator", MODULES)
+def test_layers_that_look_up_entries_are_told_what_random_rows_need(Estimator):
+    X = np.random.default_rng(0).integers(0, 10, (200, 2))
+    y = X[:, 0] > 4 if Estimator is DPModuleClassifier else X[:, 0] / 10
+    options = {} if Estimator is DPModuleClassifier else {"target_bounds": (0, 1)}
+    with pytest.raises(ValueError, match=r"'codes'.*no indices.*x\.long\(\)\.clamp\(0, 9\)"):
+        Estimator(Lookup(clamp=False), **OPTIONS, **options).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Estimator(Lookup(clamp=True), **OPTIONS, **options).fit(X, y)
