@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -14,6 +16,7 @@ from dpsubspace._array import check_device
 from dpsubspace._checks import check_integer
 from dpsubspace._gradients.throwaway import emptied, public_copy, throwaway, versions
 from dpsubspace._gradients.torch_rows import (
+    alike_sizes,
     check_layers,
     floating_tensors,
     mapped_batch,
@@ -25,6 +28,13 @@ from dpsubspace._rows.inputs import check_rows
 
 if TYPE_CHECKING:
     import torch
+
+
+# Most rows that go through a module together on a CPU: more are hardly faster.
+_MOST_ROWS = 64
+
+# What `alike_sizes` has found of modules, which is not saved with them.
+_SIZES: WeakKeyDictionary[Any, dict[tuple[int, str], tuple[int, ...]]] = WeakKeyDictionary()
 
 
 class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -42,7 +52,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     input_shape : tuple of int or None, default=None
         Shape of one row as the module sees it, for example ``(1, 28, 28)``. None leaves rows flat.
     batch_size : int, default=256
-        Most rows that go through the module together. It bounds memory and does not
+        Most rows that go through the module together, 64 on a CPU. It bounds memory and does not
         change the result, up to rounding.
     device : {"cpu", "cuda", "auto"}, "cuda:<index>" or torch.device, default="cpu"
         Where to compute. "cpu" uses NumPy, and torch where there is a module; everything else uses
@@ -86,6 +96,12 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     that no name in its code leads to or inside of other libraries, what it prints, logs or
     writes to a file, and what compiled extensions keep. A ``transform`` that writes
     to a parameter after all overwrites that parameter with NaN and raises an error.
+
+    What comes out for a row is the same to the last bit wherever it lies and however many rows
+    there are: a private step behind this may count on which side of an edge it is, and how many
+    rows a person has must not move the rows of others. So rows are mapped in a few numbers at a
+    time, the last ones padded, in which random rows have the same bits at all places. They are
+    found in the first call of ``transform``, which maps some 200 random rows for that.
 
     Layers in training mode need no attention: the copy leaves it, with dropout off and
     batch normalisation by its running statistics. Rows enter in the dtype of the module's
@@ -203,9 +219,10 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         try:
             # The module that is kept is never called.
             module = throwaway(self.module_)
-            for start in range(0, len(X), self.batch_size):
-                rows = X[start : start + self.batch_size].reshape(-1, *self._fitted_shape)
-                out[start : start + self.batch_size] = mapped_batch(module, rows, device)
+            for some, size in _blocks(len(X), self._sizes(device)):
+                index = np.minimum(np.arange(some.start, some.start + size), some.stop - 1)
+                rows = X[index].reshape(-1, *self._fitted_shape)
+                out[some] = mapped_batch(module, rows, device)[: some.stop - some.start]
         except Exception as error:
             failure = (
                 f"`module` failed with {type(error).__name__} on some of the rows. Its message may"
@@ -213,6 +230,14 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 " `batch_size` where memory ran out."
             )
         return emptied(self.module_, before) or failure
+
+    def _sizes(self, device: str) -> tuple[int, ...]:
+        """Numbers of rows to map at once: see :func:`alike_sizes`. Other machines have others."""
+        most = min(self.batch_size, _MOST_ROWS) if device == "cpu" else self.batch_size
+        known, key = _SIZES.setdefault(self.module_, {}), (most, device)
+        if key not in known:
+            known[key] = alike_sizes(self.module_, self._fitted_shape, most, device)
+        return known[key]
 
     def _rows(self, X: Any, *, reset: bool) -> np.ndarray:
         if getattr(X, "ndim", 2) > 2:
@@ -234,3 +259,12 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = []  # always float32
         return tags
+
+
+def _blocks(n: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
+    """Rows to map one after another, and how many to map in their place: the last are padded."""
+    start = 0
+    for size in sizes:
+        while n - start >= size or (start < n and size == sizes[-1]):
+            yield slice(start, min(start + size, n)), size
+            start = min(start + size, n)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpsubspace._array import to_numpy
 from dpsubspace._checks import check_integer
 from dpsubspace._gradients.throwaway import LeakCheck, throwaway
 
@@ -113,7 +114,7 @@ _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
 # Random rows of which all places of a batch are compared, at least and at most, and how many
 # numbers are enough: other arithmetic gives other bits in a large share of all numbers.
-_FEWEST_TRIED, _MOST_TRIED, _NUMBERS = 3, 48, 1 << 10
+_FEWEST_TRIED, _MOST_TRIED, _NUMBERS = 2, 48, 1 << 8
 
 
 def torch_package(user: str = "TorchFeatures") -> Any:
@@ -182,7 +183,7 @@ def floating_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: int) -> bytes | None:
     """What `mapped` gives of random rows, the same to the last bit at all places of a batch.
 
-    None where it is not the same. `mapped` makes tensors with one entry a row of `size` flat rows.
+    None where it is not the same. `mapped` makes arrays with one entry a row of `size` flat rows.
 
     A row may lie anywhere where the rows of others do not tell where: in a random batch, which
     another record may be in or not, and behind persons who have any number of rows. A product of
@@ -195,14 +196,14 @@ def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: i
     Proof, given an assumption: what a batch of one shape gives for a row is computed from that row
     by arithmetic that its place decides, and not what it or others hold. Here all rows of a batch
     are one and the same, so that what two places give differs only where their arithmetic does.
-    It is taken to be the same where no bit differs, of as many random rows as have 1,024 numbers.
+    It is taken to be the same where no bit differs, of as many random rows as have 256 numbers.
     A row then has the same bits wherever it lies and whatever lies beside it.
     """
     found, seen, tried = [], 0, 0
     while tried < _FEWEST_TRIED or (tried < _MOST_TRIED and seen < _NUMBERS):
         row = np.random.default_rng((tried, width)).normal(size=(1, width))
         for part in mapped(np.repeat(row, size, axis=0)):
-            entries = part.detach().reshape(size, -1).contiguous().cpu().numpy()
+            entries = np.ascontiguousarray(to_numpy(part).reshape(size, -1))
             bits = entries.view(f"u{entries.itemsize}")
             if not (bits == bits[:1]).all():
                 return None
@@ -210,6 +211,27 @@ def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: i
             seen += entries.shape[1]
         tried += 1
     return b"".join(found)
+
+
+def alike_sizes(
+    module: torch.nn.Module, shape: tuple[int, ...], most: int, device: str
+) -> tuple[int, ...]:
+    """Numbers of rows, the largest first, in which `module` gives a row the same bits everywhere.
+
+    A quarter of one number is the next, but for those in which rows have other bits.
+    """
+    used, known = throwaway(module), dict[int, bytes]()
+
+    def mapped(rows: np.ndarray) -> list[np.ndarray]:
+        return [mapped_batch(used, rows.reshape(-1, *shape), device)]
+
+    for size in fewer(most):
+        if known and 4 * size > min(known):
+            continue
+        found = even_bits(mapped, math.prod(shape), size)
+        if found is not None and found == next(iter(known.values()), found):
+            known[size] = found
+    return (*known,)
 
 
 def fewer(most: int) -> list[int]:

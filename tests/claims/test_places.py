@@ -117,3 +117,34 @@ def test_as_many_rows_go_through_a_module_as_give_the_same_bits_everywhere(monke
     # Without persons the places of a full batch are public, and chunks are as they were asked for.
     assert [chunk(most) for most in (3, 5, 7)] == [3, 5, 7]
     assert chunk(5, records=who(np.arange(N) > 0, N)) == 5
+
+
+@pytest.mark.parametrize("kind", ["kink", "wide", "convolution"])
+@pytest.mark.parametrize("batch_size", [1, 5, 7, 256])
+def test_features_of_a_row_do_not_depend_on_its_place(batch_size, kind):
+    from dpsubspace import TorchFeatures
+
+    step = TorchFeatures(network(kind), batch_size=batch_size).fit(rows(3))
+    found = [step.transform(rows(90)[i:]) for i in (*range(7), 70, 85, 89)]
+    assert all((found[0][90 - len(each) :] == each).all() for each in found)
+
+
+def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
+    """Those that differ are left out, and the last rows are padded to the smallest."""
+    pytest.importorskip("torch")
+    from dpsubspace import TorchFeatures
+    from dpsubspace._estimators import torch_features
+    from dpsubspace._gradients import torch_rows
+
+    monkeypatch.setattr(
+        torch_rows,
+        "even_bits",
+        lambda mapped, width, size: None if size == 20 else b"%d" % (size < 4),
+    )
+    seen, real = [], torch_features.mapped_batch
+    monkeypatch.setattr(
+        torch_features, "mapped_batch", lambda *given: seen.append(len(given[1])) or real(*given)
+    )
+    step = TorchFeatures(network("wide"), batch_size=20).fit(rows(3))
+    assert step.transform(rows(45)).shape == (45, 3) and seen == [16, 16, 4, 4, 4, 4]
+    assert len(step.transform(rows(1))) == 1 and seen[6:] == [4]
