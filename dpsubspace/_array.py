@@ -374,6 +374,19 @@ def columns_of_product(X: Array, W: Array) -> Array:
     return np.ascontiguousarray((X @ W).T).T
 
 
+def products_by_row(X: Array, W: Array) -> Array:
+    """The same, of which those of a row are the same to the last bit wherever it lies in `X`.
+
+    A product of matrices is not: it may add up the last rows of an odd number in another order.
+    Here each entry is an inner product of its own, and one of a sparse row is a sum of its own
+    anyway. For few columns that takes up to twice as long.
+    """
+    if sparse.issparse(X):
+        return columns_of_product(X, W)
+    xp = namespace(X)
+    return xp.stack([xp.vecdot(X, W[:, j]) for j in range(W.shape[1])], axis=0).T
+
+
 def row_product(X: Array, R: Array) -> Array:
     """X^T R in float64 for the rows of one chunk: dense rows in blocks, sparse ones at once."""
     if sparse.issparse(X):

@@ -7,6 +7,7 @@ so clipping every record costs no more than the gradient that a model without pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -301,9 +302,11 @@ class LinearSource:
         return self.features.bytes_read(batch)
 
     def at(self, params: Array, rows: Array) -> OuterGradients:
-        block = self.features.at(rows)
-        residuals = self.loss.residual(self.y[rows], block.scores(params))
-        slack = self._slack if isinstance(rows, slice) else self._batch_slack
+        block, batch = self.features.at(rows), not isinstance(rows, slice)
+        # Another record may move a row of a batch or of a person. A kink makes a jump of that.
+        moves = self.loss.curvature == math.inf and (batch or self.records.grouped)
+        residuals = self.loss.residual(self.y[rows], block.scores(params, by_row=moves))
+        slack = self._batch_slack if batch else self._slack
         # A term itself is off by a few units of rounding, which few records do not hide.
         slack += (8 + residuals.shape[1]) * eps_of(residuals)
         return OuterGradients(
@@ -318,7 +321,7 @@ class LinearSource:
         )
 
     def scores_at(self, params: Array, rows: Array) -> Array:
-        return self.features.at(rows).scores(params)
+        return self.features.at(rows).scores(params, by_row=self.records.grouped)
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
         """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""

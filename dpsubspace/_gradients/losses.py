@@ -135,6 +135,10 @@ class Rescaled:
     factor: float
     shift: np.ndarray  # (n_outputs,)
 
+    @property
+    def curvature(self) -> float:
+        return self.factor * self.loss.curvature
+
     def residual(self, y: Array, scores: Array) -> Array:
         return self.loss.residual(y, self.factor * scores + as_like(self.shift, scores))
 

@@ -34,6 +34,7 @@ from dpsubspace._array import (
     even_slices,
     namespace,
     piece_rows,
+    products_by_row,
     row_norms,
     row_product,
     run_sums,
@@ -444,15 +445,20 @@ class FeatureBlock:
         shrink = None if self.shrink is None else self.shrink[rows]
         return changed(self, X=X, scale=self.scale[rows], shrink=shrink)
 
-    def scores(self, params: Array) -> Array:
-        """Features times `params` of shape (width, c): (k, c)."""
+    def scores(self, params: Array, *, by_row: bool = False) -> Array:
+        """Features times `params` of shape (width, c): (k, c).
+
+        With `by_row` those of a row are the same to the last bit wherever it lies, as they must be
+        where a record may move the rows of others and something jumps: which score is the largest,
+        or the slope of a loss with a kink.
+        """
         xp, d, params = namespace(self.scale), self.X.shape[1], self._weighed(params)
         weights = params[:d, :]
         if self._layout is not None:
             weights = self._layout.inward(weights)
         if not sparse.issparse(self.X):
             weights = as_like(weights, self.X)
-        scores = columns_of_product(self.X, weights)
+        scores = (products_by_row if by_row else columns_of_product)(self.X, weights)
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]

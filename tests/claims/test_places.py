@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 from helpers import pairwise, who
+from scipy import sparse
 
+from dpsubspace._array import as_like, to_numpy
+from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Hinge, LogLoss
-from dpsubspace._rows.records import Records
+from dpsubspace._rows.features import Features
+from dpsubspace._rows.records import Records, RowMap
 
 WIDTH, N = 13, 31
 
@@ -14,7 +18,7 @@ def rows(n=N, dtype=np.float32):
     return np.random.default_rng(0).normal(size=(n, WIDTH)).astype(dtype)
 
 
-def persons(n_first, n=N):
+def persons(n_first=0, n=N):
     """Records of `n` rows, each of a person, behind those of a person with `n_first` more."""
     index = np.concatenate([np.zeros(n_first, dtype=int), np.arange(n)])
     return Records.of_groups(index, n)
@@ -148,3 +152,56 @@ def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
     step = TorchFeatures(network("wide"), batch_size=20).fit(rows(3))
     assert step.transform(rows(45)).shape == (45, 3) and seen == [16, 16, 4, 4, 4, 4]
     assert len(step.transform(rows(1))) == 1 and seen[6:] == [4]
+
+
+# Linear models ----------------------------------------------------------------------------------
+
+FORMS = {
+    "dense": np.asarray,
+    "columns": np.asfortranarray,
+    "sparse": sparse.csr_array,
+    "tensor": lambda X: pytest.importorskip("torch").tensor(X),
+}
+
+
+def linear(X, records, loss, n_outputs, row_map=None):
+    """Gradients of a linear model, of which all labels are 0."""
+    if records is not None:
+        records = records.on_device(getattr(X, "device", None) if hasattr(X, "cpu") else None)
+    features = Features(X, row_map or RowMap(norm="l2", bias=1.0), records=records)
+    y = np.zeros(X.shape[0], dtype=int)
+    return LinearSource(loss, features, as_like(y, features.lengths), n_outputs=n_outputs)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("width", "n_outputs"), [(13, 1), (40, 3)])
+def test_winners_of_persons_do_not_depend_on_their_place(form, width, n_outputs):
+    rng = np.random.default_rng(0)
+    X, found = rng.normal(size=(61, width)), []
+    weights = rng.normal(size=(width + 1, n_outputs))
+    for first in range(8):
+        table = FORMS[form](np.concatenate([np.tile(X[:1], (first, 1)), X]))
+        source = linear(table, persons(first, 61), Hinge(), n_outputs)
+        params = as_like(weights, source.features.lengths)
+        scores = [to_numpy(source.scores_at(params, rows)) for rows in source.chunks()]
+        found.append(np.concatenate(scores)[first:])
+    assert all((found[0] == each).all() for each in found)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("width", [13, 40])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_row_is_on_one_side_of_a_hinge_wherever_it_lies(grouped, width, form):
+    """Rows at the kink, which rounding puts on either side."""
+    rng, n = np.random.default_rng(0), 203
+    X, weights = rng.normal(size=(n, width)), rng.normal(size=(width, 1))
+    X = FORMS[form](X / (X @ weights))
+    source = linear(X, persons(0, n) if grouped else None, Hinge(), 1, RowMap(norm=None))
+    source = source.relabelled(as_like(np.ones(n), source.features.lengths))
+    params, found = as_like(weights, source.features.lengths), []
+    for first in range(8):
+        chunks = source.chunks(np.arange(first, n))
+        residuals = [to_numpy(source.at(params, rows).residuals) for rows in chunks]
+        found.append(np.concatenate(residuals))
+    assert 0 < np.count_nonzero(found[0]) < n
+    assert all((found[0][i:] == one).all() for i, one in enumerate(found))
