@@ -36,6 +36,7 @@ from dpsubspace._estimators.model_outputs import accuracy_of_blocks, r2_of_block
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
+from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._solvers.descent import STEPS, Descent
@@ -311,7 +312,7 @@ class ExactAccuracy(ClassifierMixin):
         self._tell_of_score()  # type: ignore[attr-defined]
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
-        return super().score(X, y, sample_weight)
+        return super().score(X, read_labels(y), sample_weight)
 
     # What is predicted for no rows.
 

@@ -16,6 +16,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection
 from dpsubspace._estimators.model_outputs import shown_to
 from dpsubspace._rows.blocks import ROWS
+from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import NO_NUMBERS, without_values
 from dpsubspace._rows.public import Data
@@ -161,7 +162,7 @@ class _Reader:
         if X.ndim != 2 or X.shape[0] < 1:
             raise ValueError(f"{_NO_TABLE}, got {X.ndim}D, or no rows.")
         self._check_columns(X, y)
-        y = _without_sizes(column_or_1d, y, warn=True)
+        y = _without_sizes(column_or_1d, as_column(y), warn=True)
         if len(y) != X.shape[0]:
             raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
         rows = Data(X, self.targets(self.frozen, y), 1, check_groups(groups, X))

@@ -43,6 +43,7 @@ from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.model_outputs import accuracy_of_blocks, by_blocks, r2_of_blocks
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
+from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.features import FeatureBlock
 from dpsubspace._rows.inputs import (
     check_classes,
@@ -491,7 +492,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         self._tell_of_score()
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
-        return super().score(X, y, sample_weight)
+        return super().score(X, read_labels(y), sample_weight)
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of rows, a column for two classes and else one a class."""

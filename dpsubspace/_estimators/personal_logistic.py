@@ -27,6 +27,7 @@ from dpsubspace._estimators.personal_fit import (
 )
 from dpsubspace._estimators.personal_models import PersonalModels, Persons
 from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels
 from dpsubspace._rows.public import check_public_labels
 from dpsubspace._rows.records import check_groups
@@ -349,7 +350,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
         """
         self._tell_of_score()
         predicted = self.predict(X, groups=groups)
-        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        return float(accuracy_score(read_labels(y), predicted, sample_weight=sample_weight))
 
     def public_part(self) -> SharedLogisticModel:
         """Return what may be published: the shared model, the directions, and the guarantee.

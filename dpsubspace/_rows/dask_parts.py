@@ -32,6 +32,7 @@ import numpy as np
 from dpsubspace._checks import is_collection
 from dpsubspace._rows.blocks import FIRST, ROWS, dealt_out, joined, of_no_rows
 from dpsubspace._rows.chunks import using_threads
+from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.records import names_of_rows
 from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts
 from dpsubspace._rows.together import HELD, NAMES, PRESENT, dealt, gathered, name_array
@@ -191,7 +192,7 @@ def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
             )
         # One chunk: Dask does not choose any for objects, which text is.
         one: Any = -1
-        targets = dask.array.from_array(np.asarray(targets), chunks=one)
+        targets = dask.array.from_array(np.asarray(as_column(targets)), chunks=one)
     if not (has_lengths(rows) and has_lengths(targets)):
         return targets
     if rows.shape[0] != targets.shape[0]:

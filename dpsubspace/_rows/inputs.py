@@ -22,6 +22,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from dpsubspace._checks import check_real, is_dataset, is_elsewhere, refuse_collection, shown
 from dpsubspace._rows.blocks import ROWS, TARGETS
+from dpsubspace._rows.columns import as_column, read_labels
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
@@ -123,22 +124,8 @@ def check_rows_and_labels(
         return _collections(estimator, X, y, _labels, groups)
     check_order(X, y=y, groups=groups)
     form = "csr" if accept_sparse else False
-    found, y = _validated(estimator, _there(X), _of_numpy(y), reset=True, accept_sparse=form)
+    found, y = _validated(estimator, _there(X), read_labels(y), reset=True, accept_sparse=form)
     return _plain(X, found), y
-
-
-def _of_numpy(y: Any) -> Any:
-    """Labels of pandas' own types for categories, truth values and numbers as those of NumPy.
-
-    scikit-learn would make 0.0 and 1.0 of False and True. Labels of which some are missing stay.
-    """
-    dtype = getattr(y, "dtype", None)
-    is_pandas = hasattr(y, "isna") and (
-        hasattr(dtype, "categories") or hasattr(dtype, "numpy_dtype")
-    )
-    if not is_pandas or y.isna().any():
-        return y
-    return np.asarray(y, dtype=getattr(dtype, "numpy_dtype", None))
 
 
 def check_rows_and_targets(
@@ -163,7 +150,7 @@ def _finite(y: Any) -> np.ndarray:
 
 def _numbers(y: Any) -> Any:
     """Targets as float64 where they came as objects or text; others as they are."""
-    kind = None
+    kind, y = None, as_column(y)
     with suppress(ValueError):  # whose message has how many there are
         kind = np.asarray(y).dtype.kind
     if kind is None:
@@ -275,8 +262,11 @@ class _BlockOfRows:
 
 
 def _labels(y: Any) -> np.ndarray:
-    """Labels of a block; text as objects, which have one type whatever their lengths."""
-    y, message = column_or_1d(y), None
+    """Labels of a block; text as objects, which have one type whatever their lengths.
+
+    Objects of other types stay such, since a block of no rows would not tell which type that is.
+    """
+    y, message = column_or_1d(as_column(y)), None
     try:
         assert_all_finite(y, input_name="y")
     except ValueError as error:
@@ -448,7 +438,7 @@ def check_classes(
     if isinstance(y, RemoteRows):
         # Which labels occur is public where `classes` does not name them.
         found = [*for_each_part(np.unique, y)]
-        labels, _ = check_classes(_twice(np.concatenate(found)), classes)
+        labels, _ = check_classes(read_labels(_twice(np.concatenate(found))), classes)
         return labels, where_rows_are(np.searchsorted, labels, y)
     if classes is None:
         try:

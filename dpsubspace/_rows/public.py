@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._array import Array, on_device
 from dpsubspace._checks import refuse_collection, shown
+from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.inputs import check_classes
 from dpsubspace._rows.records import Records, check_order
 from dpsubspace.exceptions import PublicDataWarning, warn
@@ -185,7 +186,7 @@ def _public_targets(
                 f"`{name}` is None: all public sets have labels or none has. Leave the set out, or"
                 " pass y_public=None."
             )
-        targets = np.asarray(targets)
+        targets = np.asarray(as_column(targets))
         if len(targets) != len(rows):
             raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")
         yield name, targets

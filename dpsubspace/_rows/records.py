@@ -38,6 +38,7 @@ from dpsubspace._array import (
 )
 from dpsubspace._checks import is_collection
 from dpsubspace._rows.chunks import Slices, over_chunks
+from dpsubspace._rows.columns import are_floats_too, as_column
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
 from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons, whole
@@ -449,7 +450,7 @@ def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
         raise ValueError(_MISSING)
     values = None
     with suppress(ValueError):  # whose message may have how many rows there are, which is private
-        values = np.asarray(groups)
+        values = np.asarray(as_column(groups))
     if values is None:
         raise ValueError("`groups` must be one column, and has entries of several.")
     if values.ndim == 0:
@@ -496,6 +497,8 @@ def _of_objects(values: list[Any]) -> np.ndarray:
     texts = sum(isinstance(value, (str, bytes)) for value in values)
     if found is None or found.ndim != 1 or found.dtype.kind == "O" or 0 < texts < len(values):
         raise ValueError("`groups` has numbers and text: give all entries one type.")
+    if found.dtype.kind == "f" and not are_floats_too(values):  # persons would become one
+        raise ValueError("`groups` has floats and whole numbers of 2^53 or more: pass all as text.")
     return found
 
 

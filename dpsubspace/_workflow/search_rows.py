@@ -19,6 +19,7 @@ from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._estimators.tabular import TabularPipeline
 from dpsubspace._rows.blocks import ROWS
+from dpsubspace._rows.columns import as_column, read_labels
 from dpsubspace._rows.dask_parts import in_the_same_blocks
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import check_of_blocks, check_rows_and_labels, check_rows_and_targets
@@ -157,7 +158,7 @@ class Given:
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if table:
-            y = np.asarray(y)
+            y = np.asarray(as_column(y) if is_regressor(search.estimator) else read_labels(y))
             if not hasattr(X, "columns") or len(X) != len(y):
                 raise ValueError(
                     "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
