@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -65,9 +66,22 @@ def _may_hold_rows(value: Any) -> bool:
 
 
 def nearest(text: str, known: Iterable[Any]) -> str | None:
-    plain = {each.strip().casefold(): each for each in known if isinstance(each, str)}
-    close = get_close_matches(text.strip().casefold(), plain, n=1)
+    plain = {_folded(each): each for each in known if isinstance(each, str)}
+    close = get_close_matches(_folded(text), plain, n=1)
     return plain[close[0]] if close else None
+
+
+def _folded(text: str) -> str:
+    return normalize("NFKC", text).strip().casefold()
+
+
+def form_of_both(text: str, other: str) -> str | None:
+    """Form of Unicode in which two texts that are written with other characters are one.
+
+    An accent may be a part of its letter, or follow it, as in files of macOS.
+    """
+    forms = ("NFC", "NFKC")
+    return next((form for form in forms if normalize(form, text) == normalize(form, other)), None)
 
 
 def _plain_value(value: Any) -> Any:
@@ -190,3 +204,15 @@ def refuse_collection(name: str, value: Any) -> None:
             f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
             " fits into memory."
         )
+
+
+# Frames of others -------------------------------------------------------------------------------
+
+
+def unwrapped(name: str, value: Any) -> Any:
+    """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet."""
+    if type(value).__module__.partition(".")[0] == "narwhals" and hasattr(value, "to_native"):
+        value = value.to_native()
+    if hasattr(value, "collect_schema") and not hasattr(value, "shape"):
+        raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
+    return value

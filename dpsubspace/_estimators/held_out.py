@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._checks import is_collection, refuse_collection
+from dpsubspace._checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._estimators.model_outputs import shown_to
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column
@@ -155,12 +155,13 @@ class _Reader:
 
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
+        X = unwrapped("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):
             X = _without_sizes(np.asarray, X)
-        if X.ndim != 2 or X.shape[0] < 1:
-            raise ValueError(f"{_NO_TABLE}, got {X.ndim}D, or no rows.")
+        if len(X.shape) != 2 or X.shape[0] < 1:
+            raise ValueError(f"{_NO_TABLE}, got {len(X.shape)}D, or no rows.")
         self._check_columns(X, y)
         y = _without_sizes(column_or_1d, as_column(y), warn=True)
         if len(y) != X.shape[0]:
@@ -176,7 +177,7 @@ class _Reader:
             raise ValueError(
                 "this needs the targets of the held-out rows: requires y to be passed."
             )
-        if X.ndim != 2 or np.isnan(X.shape[1]):
+        if len(X.shape) != 2 or np.isnan(X.shape[1]):
             raise ValueError(f"{_NO_TABLE} and with a known number of columns.")
         n_features = int(X.shape[1])
         if self.frozen.n_features not in (None, n_features):

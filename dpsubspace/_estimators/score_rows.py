@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._checks import is_collection, refuse_collection
+from dpsubspace._checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs, by_record, threshold_of
 from dpsubspace._estimators.score_release import Said
 from dpsubspace._estimators.score_request import Asked, PublicGroups
@@ -45,6 +45,7 @@ class ScoredRows:
         cls, says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
+        X = unwrapped("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         n = X.shape[0] if hasattr(X, "shape") else len(X)

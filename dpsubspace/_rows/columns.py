@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dpsubspace._checks import unwrapped
+
 # Whole numbers below this are floats as well.
 _EXACT = 2**53
 
@@ -21,12 +23,14 @@ _FLOAT = (float, np.floating)
 _NUMBERS = (bool, int, np.bool_, np.integer, *_FLOAT)
 
 
-def as_column(values: Any) -> Any:
+def as_column(values: Any, name: str = "y") -> Any:
     """Entries in the type that their container says, and in objects where it says none.
 
     scikit-learn would make 0.0 and 1.0 of False and True in types of pandas. Columns of those types
     of which some entries are missing stay as they are, and are refused by all that reads them.
+    ValueError for a lazy frame, which messages call `name`.
     """
+    values = unwrapped(name, values)
     if isinstance(values, (list, tuple)):
         return np.array(values, dtype=object)
     dtype = getattr(values, "dtype", None)

@@ -20,7 +20,14 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from dpsubspace._checks import check_real, is_dataset, is_elsewhere, refuse_collection, shown
+from dpsubspace._checks import (
+    check_real,
+    is_dataset,
+    is_elsewhere,
+    refuse_collection,
+    shown,
+    unwrapped,
+)
 from dpsubspace._rows.blocks import ROWS, TARGETS
 from dpsubspace._rows.columns import as_column, read_labels
 from dpsubspace._rows.dataset_parts import DatasetColumns
@@ -320,8 +327,16 @@ def _validated(
 
 
 def _there(X: Any) -> Any:
-    """Rows to validate: zeros in place of rows that are formed where they are used."""
-    return X.blank if isinstance(X, FormedRows) else X
+    """Rows to validate: zeros in place of rows that are formed where they are used.
+
+    A sparse frame of pandas that leaves out other entries than zeros becomes a dense one.
+    """
+    if isinstance(X, FormedRows):
+        return X.blank
+    X = unwrapped("X", X)
+    fills = [getattr(dtype, "fill_value", None) for dtype in getattr(X, "dtypes", ())]
+    is_filled = bool(fills) and None not in fills and any(fill != 0 for fill in fills)
+    return X.sparse.to_dense() if is_filled and hasattr(X, "sparse") else X
 
 
 def _plain(given: Any, X: Any) -> Any:

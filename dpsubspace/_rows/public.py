@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._array import Array, on_device
-from dpsubspace._checks import refuse_collection, shown
+from dpsubspace._checks import refuse_collection, shown, unwrapped
 from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.inputs import check_classes
 from dpsubspace._rows.records import Records, check_order
@@ -90,6 +90,7 @@ def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict
 
 def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np.ndarray:
     """One set of public rows that fit to the checked rows `X`; `hint` ends what is refused."""
+    given = unwrapped(name, given)
     refuse_collection(name, given)
     dense = given.toarray() if sparse.issparse(given) else given
     try:
@@ -186,7 +187,7 @@ def _public_targets(
                 f"`{name}` is None: all public sets have labels or none has. Leave the set out, or"
                 " pass y_public=None."
             )
-        targets = np.asarray(as_column(targets))
+        targets = np.asarray(as_column(targets, name))
         if len(targets) != len(rows):
             raise ValueError(f"`{name}` has {len(targets)} targets for {len(rows)} public rows.")
         yield name, targets

@@ -36,7 +36,7 @@ from dpsubspace._array import (
     sum_slack,
     to_numpy,
 )
-from dpsubspace._checks import is_collection
+from dpsubspace._checks import is_collection, unwrapped
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.columns import are_floats_too, as_column
 from dpsubspace._rows.formed import FormedRows
@@ -388,10 +388,11 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
     as well, such as a new series beside some rows of a frame, can only go by position, and does.
     Messages call `X` by the name in `rows`.
     """
+    X = unwrapped(rows, X)
+    given = {name: unwrapped(name, split_groups(column)[0]) for name, column in columns.items()}
     if not _has_labels(X):
         return
-    for name, column in columns.items():
-        column, _ = split_groups(column)
+    for name, column in given.items():
         if not _has_labels(column) or len(column) != len(X):  # others compare lengths
             continue
         ours, theirs = X.index, column.index
@@ -450,7 +451,7 @@ def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
         raise ValueError(_MISSING)
     values = None
     with suppress(ValueError):  # whose message may have how many rows there are, which is private
-        values = np.asarray(as_column(groups))
+        values = np.asarray(as_column(groups, "groups"))
     if values is None:
         raise ValueError("`groups` must be one column, and has entries of several.")
     if values.ndim == 0:

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._checks import check_integer, nearest, refuse_collection, shown
+from dpsubspace._checks import (
+    check_integer,
+    form_of_both,
+    nearest,
+    refuse_collection,
+    shown,
+    unwrapped,
+)
 from dpsubspace._tables.frames import (
     Coded,
     Numeric,
@@ -38,7 +45,7 @@ _WHOLE = 2**53
 
 def drafted(frame: Any, columns: Any, max_categories: int) -> dict[str, Kind]:
     """What the rows of a public frame show about its columns."""
-    limit = check_integer("max_categories", max_categories, low=2)
+    limit, frame = check_integer("max_categories", max_categories, low=2), unwrapped("frame", frame)
     found, wrong = {}, []
     for name in _wanted(frame, columns):
         try:
@@ -167,7 +174,7 @@ _MOST, _FEWEST = 5, 20
 def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[str, str]]:
     """What does not agree, as pairs of a column, "" for the whole table, and a sentence."""
     refuse_collection("X", frame)
-    frame = checked_frame(frame, "X")
+    frame, y = checked_frame(frame, "X"), unwrapped("y", y)
     columns = _columns(frame, schema)
     targets = None if y is None else read_column(_as_column(y), "`y`")
     if targets is not None and len(_ids(targets)) != n_rows(frame):
@@ -175,7 +182,9 @@ def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[s
     for name, kind in schema.items():
         if name not in columns:
             close = nearest(name, names_of(frame) or [])
+            form = form_of_both(name, close) if close else None
             hint = f" Did you mean {shown(close)}?" if close else ""
+            hint = f" {looks_alike(close, name, form)}" if close and form else hint
             yield name, f"is no column of the table.{hint}"
             continue
         try:
@@ -284,7 +293,21 @@ def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
 def _close(value: Any, kind: Any) -> str:
     """The category that a text may be meant for, if there is one."""
     close = nearest(value, kind.values) if isinstance(value, str) else None
-    return f", probably {shown(close)}" if close else ""
+    form = form_of_both(value, close) if close else None
+    other = f", with other characters: write both in Unicode's form {form}" if form else ""
+    return f", probably {shown(close)}{other}" if close else ""
+
+
+def looks_alike(name: str, of_schema: str, form: str) -> str:
+    """What to do about the name of a column that is another text and looks like that of a schema.
+
+    Both are shown as they look, and their characters by number where they differ.
+    """
+    return (
+        f"The name {shown(name)} of a column looks like {shown(of_schema)} in the schema and is"
+        f" written with other characters of Unicode, {name!a} and {of_schema!a}: apply"
+        f" unicodedata.normalize({form!r}, name) to both."
+    )
 
 
 def _that_tell_who(

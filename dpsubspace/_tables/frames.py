@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpsubspace._checks import unwrapped
+
 # Design note. pandas, Polars and Arrow are no dependencies, so that nothing of them is imported: a
 # column is read by the methods that it has. Whatever it is, it becomes one of two things. Numbers
 # that NumPy knows stay an array. All else becomes one code a row and the list of the values that
@@ -74,10 +76,9 @@ def column_of(frame: Any, name: str) -> Any:
 
 def checked_frame(frame: Any, name: str) -> Any:
     """A data frame as it is, and what has no names as an array of two dimensions."""
+    frame = unwrapped(name, frame)
     if names_of(frame) is not None:
         return frame
-    if hasattr(frame, "collect_schema"):
-        raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
     if sparse.issparse(frame):
         raise ValueError(f"`{name}` is a sparse matrix: pass {name}.toarray(), or a data frame.")
     if isinstance(frame, Mapping):
@@ -120,7 +121,7 @@ INEXACT = 2**53
 def holds_floats(column: Any) -> bool:
     """Whether a column is of a type for floats, in any library."""
     if hasattr(column, "dictionary_encode"):
-        return str(column.type) in _FLOATS
+        return str(getattr(column.type, "value_type", column.type)) in _FLOATS
     dtype = column.dtype
     return dtype.is_float() if hasattr(dtype, "is_float") else getattr(dtype, "kind", "O") == "f"
 
@@ -205,6 +206,10 @@ def _of_polars_text(series: Any) -> Coded:
 
 def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     name = str(column.type)
+    if name.startswith("run_end_encoded"):
+        import pyarrow.compute as functions
+
+        return _of_arrow(functions.run_end_decode(column), label)
     if name in ("string", "large_string", "string_view") or name.startswith("dictionary"):
         return _of_arrow_text(column, declared=name.startswith("dictionary"))
     if name.startswith(("int", "uint")) or name == "bool":

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.permission import observe
-from dpsubspace._checks import nearest, read_json, refuse_collection, shown
-from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings
+from dpsubspace._checks import form_of_both, nearest, read_json, refuse_collection, shown
+from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings, looks_alike
 from dpsubspace._tables.frames import (
     checked_frame,
     column_of,
@@ -547,9 +547,11 @@ def check_columns(frame: Any, schema: Schema, name: str) -> None:
 
 def _alike(absent: list[str], names: list[Any]) -> str:
     """Names that a table has and that may be meant by those that it lacks."""
-    found = ((a, nearest(a, names)) for a in absent[:10])
-    pairs = [f"{shown(close)} for {shown(a)}" for a, close in found if close]
-    return f" Did you mean {' and '.join(pairs)}?" if pairs else ""
+    close = {a: near for a in absent[:10] if (near := nearest(a, names))}
+    forms = {a: form for a, near in close.items() if (form := form_of_both(a, near))}
+    alike = "".join(f" {looks_alike(close[a], a, form)}" for a, form in forms.items())
+    pairs = [f"{shown(near)} for {shown(a)}" for a, near in close.items() if a not in forms]
+    return alike + (f" Did you mean {' and '.join(pairs)}?" if pairs else "")
 
 
 def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:

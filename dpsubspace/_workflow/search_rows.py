@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.permission import inside_ledger
-from dpsubspace._checks import is_collection, refuse_collection
+from dpsubspace._checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.table_encoder import TableEncoder
@@ -154,6 +154,7 @@ class Given:
                     " person, or fit a single model."
                 )
             return _GivenInParts.read(search, X, y, table=table)
+        X, y = unwrapped("X", X), unwrapped("y", y)
         refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)

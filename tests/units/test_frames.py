@@ -1,6 +1,7 @@
 """Rows of a table are read alike from every library, and errors name columns and no value."""
 
 import traceback
+import unicodedata
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
+from dpsubspace._rows.remote import for_each_part
 from dpsubspace._tables.kinds import MISSING, UNKNOWN
+from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import read_table, unnamed_columns
 
 INF = float("inf")
@@ -446,3 +449,43 @@ def test_the_frame_is_left_as_it_was():
     read_table(frame, schema).numbers[:] = 7
     read_table(frame[["x"]].to_numpy(), Schema({"x": schema["x"]})).numbers[:] = 7
     pd.testing.assert_frame_equal(frame, before)
+
+
+# Forms of Arrow and of Unicode ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("name", ["ward", "kin", "stage", "smokes", "platelets", "age"])
+def test_columns_of_arrow_that_are_encoded_by_runs_are_read(name, chunks):
+    """Text, numbers and truth values, with gaps, in memory and of a dataset."""
+    functions, ds = library("pyarrow.compute"), library("pyarrow.dataset")
+    table, schema = of_arrow(chunks=chunks), Schema({name: SCHEMA[name]})
+    parts = [functions.run_end_encode(chunk) for chunk in table.column(name).chunks]
+    encoded = library("pyarrow").table({name: library("pyarrow").chunked_array(parts)})
+    expected = read_table(table, schema)
+    for found in (
+        read_table(encoded, schema),
+        read_table(encoded.slice(0, 0), schema, empty=True),
+        read_anywhere(ds.dataset(encoded), schema, name="X"),
+    ):
+        arrays = [*for_each_part(lambda *some: some, found.numbers, found.codes)]
+        for one, other in zip(
+            (expected.numbers, expected.codes), zip(*arrays, strict=True), strict=True
+        ):
+            other = np.concatenate(other)
+            np.testing.assert_array_equal(other, one[: len(other)])
+
+
+@pytest.mark.parametrize(("name", "form"), [("Größe", "NFC"), ("é", "NFC"), ("ﬁeld m²", "NFKC")])
+def test_names_and_categories_in_another_form_of_unicode_are_told(name, form, capsys):
+    """They look the same, and "Did you mean 'Größe' for 'Größe'?" helps nobody."""
+    other = unicodedata.normalize(form.replace("C", "D"), name)
+    frame, cure = pd.DataFrame({other: [0.5]}), f"apply unicodedata.normalize('{form}', name) to"
+    with pytest.raises(ValueError, match="lacks the columns") as caught:
+        read_table(frame, Schema({name: (0, 1)}))
+    assert cure in str(caught.value) and ascii(other) in str(caught.value)
+    assert "Did you mean" not in str(caught.value)
+    Schema({name: (0, 1)}).check(frame)
+    assert cure in capsys.readouterr().out
+    Schema({"x": Categories([name, "b"])}).check(pd.DataFrame({"x": [other, "b"]}))
+    assert f"with other characters: write both in Unicode's form {form}" in capsys.readouterr().out
