@@ -39,6 +39,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
+from dpsubspace._rows.same_rows import refuse_private
 from dpsubspace._solvers.descent import STEPS, Descent
 from dpsubspace.exceptions import warn
 
@@ -143,7 +144,11 @@ class PrivateEstimator(BaseEstimator):
 
         What an estimator has of its own: `_plan`, `_check`, `_advise`, `_store` and `_tell`.
         """
-        checked = self._check(plan, Given(X, y, groups, X_public, y_public))
+        given = Given(X, y, groups, X_public, y_public)
+        checked = self._check(plan, given)
+        data = checked.data
+        if data.public is not None and call is None:  # a table has done so before it was encoded
+            refuse_private(given, data.X, data.public.sets)
         found, budget = fit_privately(self, checked, noise, call)
         self._store(found, checked.about)
         self._tell(found, budget, checked)

@@ -27,6 +27,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
 from dpsubspace._rows.public import check_candidates, check_order_of_sets
 from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.same_rows import by_name, named_sets, refuse_private_rows, refuse_shared
 from dpsubspace._solvers.descent import STEPS
 from dpsubspace._statistics.score_cells import ScoreTotal
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -390,7 +391,9 @@ def select_public(
         raise ValueError("`X` is a dict: the candidates come first, select_public(candidates, X).")
     if labelled and y is None:
         raise ValueError("method='validation' needs the labels of the private rows: pass `y`.")
+    refuse_shared(X, named_sets("candidates", candidates))
     if labelled:
+        refuse_shared(y, named_sets("y_public", y_public), "y")
         X, y = check_rows_and_labels(model, X, y, groups=groups)
     else:
         X = check_rows(model, X, reset=True, accept_sparse=module is None, groups=groups)
@@ -398,6 +401,7 @@ def select_public(
     refuse_groups(module, records)
     n_samples = records.n
     sets = check_candidates(model, X, candidates, "candidates")
+    refuse_private_rows(X, by_name("candidates", candidates, sets.values()))
     k = _n_components(n_components, n_features, linear=module is None)
     names, constants = [*sets], []
     if none is not None:

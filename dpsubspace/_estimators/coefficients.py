@@ -37,6 +37,9 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 _INTERCEPT = "Intercept"
 
+# What of a term lies along directions in which classes are separate, if it is touched by that.
+_TOUCHES = 1e-6
+
 # Share of the coefficients without a finite interval from which on a warning says so.
 _MANY = 0.25
 
@@ -69,7 +72,8 @@ class PrivateCoefficients:
         Coefficients: units of the target, or log-odds, for one more unit of the column, or
         against the reference category.
     low, high : ndarray of shape (n_terms,)
-        Ends of the intervals. Infinite where noise leaves a coefficient undetermined.
+        Ends of the intervals. Infinite where noise leaves a coefficient undetermined, or, without
+        noise, where classes are separate or columns are sums of others: `estimate` is NaN then.
     level : float
         Chance with which an interval covers the coefficient, over noise and samples.
     simultaneous : bool
@@ -454,13 +458,44 @@ def _intervals(
 
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:
     open_ended = np.isinf(found.low) | np.isinf(found.high)
-    if open_ended.mean() >= _MANY:
+    equations, terms = found.released
+    if equations.exact:
+        _warn_of_no_estimate(equations, [terms[i] for i in np.flatnonzero(open_ended)])
+    elif open_ended.mean() >= _MANY:
         warn(
             f"noise hides {int(open_ended.sum())} of {len(found.terms)} coefficients, whose"
             " intervals have no ends. More rows, fewer columns, narrower ranges or a larger epsilon"
             " help.",
             PrivacyWarning,
             about=("coefficients", found.privacy_.epsilon),
+        )
+
+
+def _warn_of_no_estimate(equations: Equations, without: list[_Term]) -> None:
+    """Say why there are terms without an estimate, of exact equations, in which nothing is hidden.
+
+    Rows have no such direction where columns are sums of others, and classes are separate along
+    it where it tells them apart without an error.
+    """
+    separate, sums = [], []
+    for term in without:
+        way = term.direction / np.linalg.norm(term.direction)
+        apart = np.abs(way @ equations.separate).max(initial=0.0) > _TOUCHES
+        (separate if apart else sums).append(term.name)
+    if separate:
+        warn(
+            f"the classes are separate: columns tell them apart without an error, or some have rows"
+            f" of one class alone, so that {', '.join(separate)} have no finite estimate. Leave"
+            " such columns out, merge categories, or fit a model that shrinks coefficients.",
+            UserWarning,
+            about=("separate", *separate),
+        )
+    if sums:
+        warn(
+            f"columns are sums of others, so that {', '.join(sums)} cannot be told apart: leave"
+            " some of them out.",
+            UserWarning,
+            about=("sums", *sums),
         )
 
 

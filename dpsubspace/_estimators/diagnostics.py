@@ -11,7 +11,7 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, slices, to_numpy
 from dpsubspace._checks import check_integer, check_real, shown
-from dpsubspace._estimators.base import PrivateCall
+from dpsubspace._estimators.base import Given, PrivateCall
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
@@ -22,6 +22,7 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows, named
 from dpsubspace._rows.public import check_public_rows
 from dpsubspace._rows.records import Records, RowMap, Shift, check_groups
+from dpsubspace._rows.same_rows import refuse_private
 from dpsubspace._statistics.counts import (
     RADIUS_COUNTS,
     count_noise,
@@ -214,7 +215,7 @@ def private_projection_error(
     """
     target = Target(epsilon, delta, neighboring_relation).checked()
     c = check_integer("n_classes", n_classes, low=2)
-    model = named("private_projection_error")
+    model, rows = named("private_projection_error"), X
     X = check_rows(model, X, reset=True, accept_sparse=module is None, groups=groups)
     records = check_groups(groups, X)
     refuse_groups(module, records)
@@ -223,6 +224,7 @@ def private_projection_error(
     # A tuple, since nothing slices what a function is given: as many rows as in `X` are fine.
     given = X_public if isinstance(X_public, tuple) else (X_public,)
     sets = check_public_rows(model, X, given, records)
+    refuse_private(Given(rows, X_public=X_public), X, sets)
     noise = as_noise(random_state)
     seed = int(noise.public().integers(2**31))
     space = gradient_space(module, row_shape(input_shape, X.shape[1]), c, seed)

@@ -33,6 +33,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
 from dpsubspace._rows.public import Data, check_candidates, check_public_rows
 from dpsubspace._rows.records import Records, check_groups, check_order
+from dpsubspace._rows.same_rows import refuse_private
 from dpsubspace._statistics.moments import MECHANISMS
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -582,6 +583,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         records = check_groups(given.groups, X)
         refuse_groups(self.module, records)
         sets = self._sets(X, given.X_public, records)
+        refuse_private(given, X, sets)
         usual = COMPONENTS if self.module is not None else few(COMPONENTS, X.shape[1])
         wanted = int(plan.n_components or usual)
         space = self._space_of(X.shape[1], sets, wanted)

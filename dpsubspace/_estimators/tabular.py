@@ -54,6 +54,7 @@ from dpsubspace._rows.inputs import check_of_blocks, remember
 from dpsubspace._rows.public import check_order_of_sets
 from dpsubspace._rows.records import check_groups
 from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.same_rows import refuse_private
 from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
@@ -548,6 +549,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         reordered = is_reordered(X, parts.table.schema)
         public = _read_public(X_public, parts.table, named=reordered)
         check_order_of_sets(X_public, y_public)
+        sets = public if isinstance(public, tuple) else (public,)
+        refuse_private(Given(X, y, groups, X_public, y_public), table, sets)
         tell_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.

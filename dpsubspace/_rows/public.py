@@ -98,25 +98,7 @@ def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np
         validate_data(estimator, dense, reset=False, skip_check_array=True)
     except (TypeError, ValueError) as error:  # public rows: the message may quote them
         raise ValueError(f"`{name}`: {error}{hint}") from error
-    if _same_memory(rows, X) or _same_memory(given, X):
-        raise ValueError(
-            f"`{name}` is a part of `X` itself: nothing protects public rows, and a model may"
-            " show them. Pass rows that are really public, or leave it out. A copy of rows that"
-            " happen to be the same is taken."
-        )
     return rows
-
-
-def _same_memory(rows: Any, X: Any) -> bool:
-    """Whether two arrays hold some numbers in common; False where that is hard to say."""
-    rows, X = (part.data if sparse.issparse(part) else part for part in (rows, X))
-    if not (isinstance(rows, np.ndarray) and isinstance(X, np.ndarray)):
-        return False
-    work: Any = 10_000  # stubs of NumPy know of two values only
-    try:
-        return np.shares_memory(rows, X, max_work=work)
-    except np.exceptions.TooHardError:
-        return False
 
 
 def check_public_labels(

@@ -407,7 +407,7 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
 
 
 def _has_labels(column: Any) -> bool:
-    return hasattr(column, "iloc") and not is_collection(column)
+    return hasattr(type(column), "iloc") and not is_collection(column)
 
 
 def _in_parts(parts: RowParts) -> Records:

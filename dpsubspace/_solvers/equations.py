@@ -531,29 +531,47 @@ class _Slope:
 
 # Without privacy --------------------------------------------------------------------------------
 
-# Newton steps at most, the last of them, and weights at which classes are taken to be separate.
-_STEPS, _CLOSE, _DIVERGED = 100, 1e-12, 100.0
+# Newton steps at most, and the last of them; share of its rows' squares that a direction still has
+# of the slope below which the classes are separate along it; and the least share of the largest
+# square that a direction has.
+_STEPS, _CLOSE, _SEPARATE, _NONE = 100, 1e-12, 1e-10, 1e-11
 
 
 def exact_equations(design: Design) -> Equations:
-    """The same at the weights that fit best, of all rows and without noise: not private."""
+    """The same at the weights that fit best, of all rows and without noise: not private.
+
+    Where some direction tells classes apart without an error, there are none that fit best: each
+    step moves weights on along it, and the slope falls by a factor of e. It counts as 0 then, as it
+    does along directions in which no row goes.
+    """
     p, n = design.rows.shape[1], design.n
-    weights = np.zeros(p)
+    weights, own = np.zeros(p), _own_directions(_exact_slope(design, None))
     for _ in range(1 if design.family == "linear" else _STEPS):
         score = sum_over_parts(_sum, design.by_record(design.residuals(weights)))
-        slope = _exact_slope(design, weights)
-        move = np.linalg.lstsq(slope, score, rcond=None)[0]
+        at = None if design.family == "linear" else design.curvature(weights)
+        shares, turns = np.linalg.eigh(own.T @ _exact_slope(design, at) @ own)
+        along, fixed = own @ turns, shares > _SEPARATE
+        move = along[:, fixed] @ (along[:, fixed].T @ score / shares[fixed])
         weights = weights + move
-        if np.abs(move).max() < _CLOSE or np.abs(weights).max() > _DIVERGED:
+        if np.abs(move).max() < _CLOSE:
             break
-    found = design.by_record(design.residuals(weights))
+    found, whole = design.by_record(design.residuals(weights)), _exact_slope(design, None)
+    back = whole @ along[:, fixed]
     return Equations(
         about=weights,
         score=np.zeros(p),
-        slope=_exact_slope(design, weights) / n,
+        slope=(back * shares[fixed]) @ back.T / n,
         moment=sum_over_parts(_gram, found) / max(1, n - p),
         n=n,
+        separate=along[:, ~fixed],
     )
+
+
+def _own_directions(squares: np.ndarray) -> np.ndarray:
+    """Directions (p, k) that rows have, of which the mean squares are 1 and mixed ones 0."""
+    values, vectors = np.linalg.eigh(squares)
+    there = values > _NONE * values.max()
+    return vectors[:, there] / np.sqrt(values[there])
 
 
 def _sum(values: np.ndarray) -> np.ndarray:
@@ -564,8 +582,7 @@ def _gram(values: np.ndarray) -> np.ndarray:
     return values.T @ values
 
 
-def _exact_slope(design: Design, weights: np.ndarray) -> np.ndarray:
-    own = None if design.family == "linear" else design.curvature(weights)
+def _exact_slope(design: Design, own: Any) -> np.ndarray:
     return sum_over_parts(_slope_of, design.rows, own, design.records)
 
 

@@ -71,6 +71,8 @@ class Equations:
     spread: np.ndarray | None = None
     # About the mean of ``(z (b - about))^2`` over rows z, as far as is known.
     moved: float = 0.0
+    # (p, k): directions along which classes are separate, which exact equations alone know.
+    separate: np.ndarray | None = None
 
     @property
     def exact(self) -> bool:
@@ -139,8 +141,9 @@ def accepted_along(equations: Equations, direction: np.ndarray, value: float) ->
 def _exact(own: Equations, z: float) -> Interval:
     """That of the sandwich covariance, where nothing is noisy."""
     inverse = np.linalg.pinv(own.slope, rcond=1e-11, hermitian=True)
-    if abs((inverse @ own.slope)[0, 0] - 1) > 1e-6:  # columns that are sums of others
-        return Interval(float(own.about[0]), -math.inf, math.inf)
+    # Columns that are sums of others, or classes that are separate.
+    if abs((inverse @ own.slope)[0, 0] - 1) > 1e-6:
+        return Interval(math.nan, -math.inf, math.inf)
     deviation = math.sqrt(float(inverse[0] @ own.moment @ inverse[0]) / own.n)
     value = float(own.about[0] + inverse[0] @ own.score)
     return Interval(value, value - z * deviation, value + z * deviation)

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._estimators.column_importances import importances_of
+from dpsubspace._rows.inputs import has_seen
 from dpsubspace._tables.schema import read_table
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.shape_display import outputs_of, score_name_of, shortened, table_steps
@@ -170,6 +171,12 @@ class ImportanceDisplay(Display):
         encoder, model = table_steps(cls.__name__, estimator)
         schema, public = encoder.schema_, None
         if X_public is not None:
+            if has_seen(estimator, X_public):
+                raise ValueError(
+                    "`X_public` has rows that this pipeline was fitted to: nothing protects public"
+                    " rows, and importances would tell of them. Pass rows that are really public,"
+                    " or None."
+                )
             public = read_table(X_public, schema, name="X_public", named=encoder._reordered)
             if not len(public.numbers):
                 raise ValueError("`X_public` has no rows: pass some, or None.")

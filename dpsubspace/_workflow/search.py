@@ -288,6 +288,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         given, checked, targets = Given.checked(self, X, y, groups, table=of_table)
         records = check_groups(groups, checked)
         outputs, labels = self._outputs(targets, records)
+        for name, *sets in (
+            ("public", X_public, y_public),
+            ("public_val", X_public_val, y_public_val),
+        ):
+            given.refuse_private(self.estimator, checked, name, *sets)
         del checked, targets  # the workers of a cluster need not hold them while trials run
         train = {"X_public": X_public, "y_public": y_public, "groups": groups}
         rows = plan.rows(given, records, train, (X_public_val, y_public_val))

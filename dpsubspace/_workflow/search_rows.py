@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
@@ -31,6 +33,8 @@ from dpsubspace._rows.records import (
     groups_of_rows,
     split_groups,
 )
+from dpsubspace._rows.same_rows import named_sets, refuse_private_rows, refuse_shared
+from dpsubspace._tables.schema import as_schema, read_table
 from dpsubspace.exceptions import PrivacyError
 
 # What a scoring says -----------------------------------------------------------------------------
@@ -171,6 +175,16 @@ class Given:
         X = X if hasattr(X, "iloc") else rows
         return cls(X, y), X, y
 
+    def refuse_private(
+        self, estimator: Any, checked: Any, name: str, X_public: Any, y_public: Any
+    ) -> None:
+        """ValueError where public rows or targets are those of the search, by all trials alike."""
+        sets = named_sets(f"X_{name}", X_public)
+        refuse_shared(self.X, sets)
+        refuse_shared(self.y, named_sets(f"y_{name}", y_public), "y")
+        found = _compared(estimator, {"X": self.X, **sets})
+        refuse_private_rows(found.pop("X", None), found)
+
     def check_candidates(self, candidates: Iterable[Any]) -> None:
         """ValueError where one of them cannot be fitted to such rows, whatever these hold."""
 
@@ -184,6 +198,28 @@ class Given:
         return Rows(of_fit, taken(self.X, rows), self.y[rows], records.taken(held), records.unit)
 
 
+def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Sets of rows as they can be compared before a fit reads them; none where they cannot.
+
+    They are read by the schema of a table if there is one, and else as columns of numbers.
+    """
+    inside = (node.model for node in opened(estimator).walk(frozen=False))
+    encoder = next((each for each in inside if type(each) is TableEncoder), None)
+    found: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):  # the fits say what is wrong, in their own words
+        for name, rows in sets.items():
+            if encoder is not None:
+                found[name] = read_table(rows, as_schema(encoder.schema))
+            elif sparse.issparse(rows):
+                found[name] = sparse.csr_array(rows)
+            else:
+                is_frame = hasattr(rows, "select_dtypes")
+                numbers = rows.select_dtypes("number") if is_frame else rows
+                found[name] = np.asarray(numbers, dtype=np.float64)
+    widths = {rows.shape[1:] for rows in found.values() if encoder is None}
+    return found if len(found) == len(sets) and len(widths) < 2 else {}
+
+
 @dataclass(frozen=True)
 class _GivenInParts(Given):
     """The same of Dask collections, which each trial reads again.
@@ -195,6 +231,13 @@ class _GivenInParts(Given):
 
     lengths: Sequence[int]  # Rows of each block, public
     targets: Callable[[Any], np.ndarray]  # What checks those of a block
+
+    def refuse_private(
+        self, estimator: Any, checked: Any, name: str, X_public: Any, y_public: Any
+    ) -> None:
+        found = _compared(estimator, named_sets(f"X_{name}", X_public))
+        if all(rows.shape[1:] == checked.shape[1:] for rows in found.values()):
+            refuse_private_rows(checked, found)  # of a table these are targets, of no such shape
 
     @classmethod
     def read(cls, search: Any, X: Any, y: Any, *, table: bool) -> tuple[Given, Any, Any]:

@@ -1,6 +1,7 @@
 """Coefficients with intervals: units, coverage, persons, and what is refused."""
 
 import math
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -385,3 +386,51 @@ def design_of_persons(rows, targets, family, size, people=(0,)):
     records = check_groups(np.asarray(people), rows)
     numbers = np.ones(rows.shape[1], bool)
     return Design(rows, np.asarray(targets), size, family, records, numbers)
+
+
+N_APART = 600
+APART = np.random.default_rng(0).uniform(0, 1, N_APART)
+MIXED = (np.random.default_rng(1).random(N_APART) < APART).astype(int)
+KIND = np.random.default_rng(2).choice(["A", "B", "C"], N_APART)
+# Outcomes, and what has no finite estimate then.
+SEPARATE = {
+    "a border": (APART > 0.5, ["Intercept", "z", "kind[B]", "kind[C]"]),
+    "one class": (np.zeros(N_APART), ["Intercept", "z", "kind[B]", "kind[C]"]),
+    "a category": (np.where(KIND == "C", 1, MIXED), ["kind[C]"]),
+    "the reference": (np.where(KIND == "A", 0, MIXED), ["Intercept", "kind[B]", "kind[C]"]),
+    "none": (MIXED, []),
+}
+
+
+@pytest.mark.parametrize("case", SEPARATE)
+@pytest.mark.parametrize("grouped", [False, True], ids=["rows", "persons"])
+def test_separate_classes_have_no_estimate_without_privacy(case, grouped):
+    y, without = SEPARATE[case]
+    frame = pd.DataFrame({"z": APART, "kind": KIND, "y": np.asarray(y).astype(int)})
+    says = {"z": Range(0, 1), "kind": Categories(["A", "B", "C"]), "y": Categories([0, 1])}
+    groups = np.arange(N_APART) if grouped else None
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = private_coefficients(frame, says, target="y", epsilon=math.inf, groups=groups)
+    apart = np.isin(found.terms, without)
+    np.testing.assert_array_equal(np.isnan(found.estimate), apart)
+    np.testing.assert_array_equal(np.isinf(found.low) & np.isinf(found.high), apart)
+    assert (found.high - found.low)[~apart].max(initial=0) < 5
+    words = " ".join(str(one.message) for one in told)
+    assert "noise" not in words and ("the classes are separate" in words) == bool(without)
+    assert all(term in words for term in without)
+    # A range that is far too wide is no separation.
+    if case == "none":
+        wide = {**says, "z": Range(0, 1e4)}
+        again = private_coefficients(frame, wide, target="y", epsilon=math.inf)
+        np.testing.assert_allclose(again.estimate[1:], found.estimate[1:], rtol=1e-6)
+
+
+def test_columns_that_are_sums_of_others_are_named_without_privacy():
+    frame = pd.DataFrame({"z": APART, "twice": 2 * APART, "kind": KIND, "y": MIXED})
+    says = {"z": Range(0, 1), "twice": Range(0, 2), "kind": Categories(["A", "B", "C"])}
+    with pytest.warns(UserWarning, match="sums of others, so that z, twice cannot"):
+        found = private_coefficients(
+            frame, says | {"y": Categories([0, 1])}, target="y", epsilon=math.inf
+        )
+    np.testing.assert_array_equal(np.isnan(found.estimate), [False, True, True, False, False])

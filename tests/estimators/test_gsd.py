@@ -470,7 +470,7 @@ BAD_CHOICES = {
         {
             "method": "validation",
             "y": LABELS[:1200],
-            "y_public": dict.fromkeys(CANDIDATES, LABELS[:9]),
+            "y_public": dict.fromkeys(CANDIDATES, LABELS[-9:]),
         },
         "has 9 labels for 597 rows",
     ),
@@ -586,7 +586,8 @@ def test_sparse_private_rows_are_not_taken_for_public_ones(rng):
     X = sparse.csr_array(rng.normal(size=(60, 9)))
     with pytest.raises(ValueError, match="is a part of `X` itself"):
         select_public({"a": X, "b": rng.normal(size=(30, 9))}, X, n_components=2)
-    GSDScorer(n_components=2).fit(X, X_public=(X.copy(),))
+    with pytest.raises(ValueError, match="holds private rows"):
+        GSDScorer(n_components=2).fit(X, X_public=(X.copy(),))
 
 
 @pytest.mark.parametrize("module", [None, "cnn"])

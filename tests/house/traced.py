@@ -215,7 +215,7 @@ def fits():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 5)) + 1.0, np.arange(400) % 3
     X += 3 * np.eye(5)[y]
-    public = {"X_public": (X[:60] + 0.1,), "y_public": (y[:60],)}
+    public = {"X_public": (X[:60] + 0.1,), "y_public": (y[:60].copy(),)}
     options = {"epsilon": 5.0, "random_state": 0}
     steps = {"n_iter": 5}  # enough to see what each of them calls
     return {

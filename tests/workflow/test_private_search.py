@@ -520,8 +520,9 @@ def test_steps_can_be_exchanged_and_keep_their_ratio():
 
 def test_public_rows_to_score_on_are_free_and_exact():
     model = search(validation_fraction=None)
-    model.fit(X, Y, X_public_val=(X[:100],), y_public_val=(Y[:100],))
-    assert model.best_score_ == model.score(X[:100], Y[:100])
+    public = X[:100] + 0.01
+    model.fit(X, Y, X_public_val=(public,), y_public_val=(Y[:100].copy(),))
+    assert model.best_score_ == model.score(public, Y[:100])
     assert "public rows to score" in model.privacy_.public
     assert model.privacy_event(400) == search().privacy_event(400)
 
@@ -534,13 +535,13 @@ def test_public_rows_reach_the_candidates():
         return model.predict(rows) == labels
 
     model = search(GEPClassifier(n_iter=3), {"n_components": [2, 3, 4, 5]}, scoring=scoring)
-    model.fit(X, Y, X_public=(X[:50],))
+    model.fit(X, Y, X_public=(X[:50] + 0.01,))
     assert {*seen} <= {2, 3, 4, 5}
     with pytest.raises(ValueError, match="takes no `X_public`: leave it out"):
-        search(FAST, {"alpha": [0.0, 1.0]}).fit(X, Y, X_public=(X[:50],))
+        search(FAST, {"alpha": [0.0, 1.0]}).fit(X, Y, X_public=(X[:50] + 0.01,))
     with pytest.raises(ValueError, match=r"transform_input=\['X_public'\]"):
         search(Pipeline([("model", GEPClassifier())]), {"model__n_components": [2, 3]}).fit(
-            X, Y, X_public=(X[:50],)
+            X, Y, X_public=(X[:50] + 0.01,)
         )
 
 
@@ -712,7 +713,7 @@ def test_other_refusals():
     with pytest.raises(ValueError, match="a person of another name would move others"):
         search(neighboring_relation="replace_one").fit(X, Y, groups=np.arange(400) // 2)
     with pytest.raises(ValueError, match="needs validation_fraction=None"):
-        search().fit(X, Y, X_public_val=X, y_public_val=Y)
+        search().fit(X, Y, X_public_val=X + 1, y_public_val=Y.copy())
     with pytest.raises(PrivacyError, match="over Gaussian noise only"):
         search(EXACT, {"n_components": [1, 2, 3, 4]}, scoring=lambda m, X, y: y).fit(X, Y)
     steps = Pipeline([("pca", DPPCA(n_components=2)), ("model", DPSGDClassifier(batch_size=50))])
