@@ -384,7 +384,11 @@ def products_by_row(X: Array, W: Array) -> Array:
     if sparse.issparse(X):
         return columns_of_product(X, W)
     xp = namespace(X)
-    return xp.stack([xp.vecdot(X, W[:, j]) for j in range(W.shape[1])], axis=0).T
+    scores = xp.empty((W.shape[1], X.shape[0]), dtype=X.dtype, device=device(X))
+    for rows in slices(X.shape[0], piece_rows(X)):
+        for column in range(W.shape[1]):
+            scores[column, rows] = xp.vecdot(X[rows, :], W[:, column])
+    return scores.T
 
 
 def row_product(X: Array, R: Array) -> Array:

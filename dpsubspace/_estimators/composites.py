@@ -73,6 +73,38 @@ _FIT_OTHERS = {
     "RFE",
 }
 
+# Steps of scikit-learn that compute each entry by itself, or from entries of its own row one after
+# another, so that nothing of a row depends on where it lies. A FunctionTransformer is taken to be
+# one: whoever gives the function is responsible for that.
+_BY_ENTRY = {
+    "Binarizer",
+    "ColumnTransformer",
+    "CountVectorizer",
+    "FeatureHasher",
+    "FeatureUnion",
+    "FrozenEstimator",
+    "FunctionTransformer",
+    "HashingVectorizer",
+    "KBinsDiscretizer",
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "MissingIndicator",
+    "Normalizer",
+    "OneHotEncoder",
+    "OrdinalEncoder",
+    "Pipeline",
+    "PolynomialFeatures",
+    "PowerTransformer",
+    "QuantileTransformer",
+    "RobustScaler",
+    "SelectKBest",
+    "SimpleImputer",
+    "StandardScaler",
+    "TfidfTransformer",
+    "TfidfVectorizer",
+    "VarianceThreshold",
+}
+
 # Where models of any package keep what is inside of them: the parameter, and what is fitted in its
 # place. A ColumnTransformer has rules of its own.
 _PLACES = {
@@ -210,6 +242,25 @@ def _needs_rows(step: Any) -> bool:
     if type(step) in _TOLD and not isinstance(step.categories, str):
         return step.min_frequency is not None or step.max_categories is not None
     return bool(get_tags(step).requires_fit)
+
+
+def moved_by_others(model: Any) -> Node | None:
+    """A step of a Pipeline that may round what it makes of a row by the place of the row.
+
+    Products of matrices do: the last rows of an odd number are added up in another order. Where a
+    person may have any number of rows, one more of them then moves the rows of others, and a
+    private step behind may count on which side of an edge they are. Steps of this package are
+    exact, and so are those that compute each entry by itself. None where all steps are.
+    """
+    steps = opened(model).inside if type(model) is Pipeline else ()
+    nodes = (node for step in steps for node in step.walk() if not is_ours(step.model))
+    return next((node for node in nodes if not _by_entry(node.model)), None)
+
+
+def _by_entry(step: Any) -> bool:
+    if step is None or isinstance(step, str) or is_ours(step):
+        return True
+    return _is_theirs(type(step)) and type(step).__name__ in _BY_ENTRY
 
 
 # What is inside ---------------------------------------------------------------------------------

@@ -15,7 +15,14 @@ from sklearn.pipeline import Pipeline
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Payer
 from dpsubspace._checks import is_ours
-from dpsubspace._estimators.composites import CHOOSES, FITS, descends, opened
+from dpsubspace._estimators.composites import (
+    CHOOSES,
+    FITS,
+    descends,
+    moved_by_others,
+    opened,
+)
+from dpsubspace._rows.records import ROW
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
 # Words of scikit-learn --------------------------------------------------------------------------
@@ -212,6 +219,9 @@ def warn_of_context(
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
     if payer is None and not hosts:  # nothing is around it
         return []
+    if guarantee.unit != ROW:
+        for host in hosts:
+            refuse_moving_steps(name, host.owner)
     note, seen = None if payer is None else payer.note, []
     if note is not None:
         seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]
@@ -227,6 +237,23 @@ def warn_of_context(
     if payer is None and not guarantee.secure:
         _warn_of_seeds(name, hosts)
     return [(kind, of) for kind, of in seen if kind != "step"]
+
+
+def refuse_moving_steps(name: str, model: Any) -> None:
+    """PrivacyError for a step before `name` behind which `groups` would not protect persons.
+
+    See :func:`~dpsubspace._estimators.composites.moved_by_others`.
+    """
+    found = moved_by_others(model)
+    if found is not None:
+        raise PrivacyError(
+            f"step {found.name!r} ({type(found.model).__name__}) before {name} may round the"
+            " features of a row by where the row lies, so that with `groups` one more row of a"
+            " person moves the features of others, which no bound covers. Map the rows of each"
+            " person by themselves before the fit, and leave this step out of the Pipeline, or"
+            " use TorchFeatures, DPPCA, or steps that compute each entry by itself, such as a"
+            " StandardScaler that was fitted on public rows."
+        )
 
 
 def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> None:

@@ -15,7 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._array import Array, on_device, plain_arithmetic, row_norms, to_numpy
+from dpsubspace._array import (
+    Array,
+    on_device,
+    plain_arithmetic,
+    products_by_row,
+    row_norms,
+    to_numpy,
+)
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
 from dpsubspace._estimators.base import (
     Checked,
@@ -513,7 +520,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         X = check_rows(self, X, reset=False)
         axes = self._axes(X.dtype)
         with plain_arithmetic(None):  # warnings would tell of rows
-            return X @ axes - self.mean_.astype(X.dtype) @ axes
+            # A private step behind this may count: no row may be moved by where it lies.
+            coordinates = np.ascontiguousarray(products_by_row(X, axes))
+            return coordinates - self.mean_.astype(X.dtype) @ axes
 
     @by_blocks
     def inverse_transform(self, X: Any) -> np.ndarray:

@@ -33,6 +33,7 @@ from dpsubspace._array import (
     device,
     even_slices,
     namespace,
+    products_by_row,
     run_sums,
     squares_of_rows,
     vanished,
@@ -548,9 +549,14 @@ class AffineBlock:
     def width(self) -> int:
         return self.U.shape[1] if self.W is None else self.W.shape[1]
 
-    def scores(self, params: Array) -> Array:
-        """Records times `params` of shape (width, c): (k, c)."""
-        scores = self.U @ (params if self.W is None else self.W @ params)
+    def scores(self, params: Array, *, by_row: bool = False) -> Array:
+        """Records times `params` of shape (width, c): (k, c).
+
+        With `by_row` those of a record are the same to the last bit wherever it lies, as
+        :meth:`~dpsubspace._rows.features.FeatureBlock.scores` says.
+        """
+        weights = params if self.W is None else self.W @ params
+        scores = products_by_row(self.U, weights) if by_row else self.U @ weights
         return scores if self.shrink is None else scores * self.shrink[:, None]
 
     def product(self, residuals: Array, weights: Array) -> Array:

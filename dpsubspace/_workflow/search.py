@@ -22,7 +22,7 @@ from dpsubspace._checks import check_bounds, check_choice, check_real, refuse_co
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import refuse_moving_steps, with_words
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
@@ -301,6 +301,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         sizes = Sizes(records.n, self.n_features_in_, outputs, **public, persons=records.grouped)
         spending = plan.spending(sizes, labels)
         given.check_candidates(spending.candidates)
+        if records.grouped:
+            for candidate in spending.candidates:
+                refuse_moving_steps("the last step", candidate.estimator)
         noise = as_noise(plan.random_state)
         candidates = f"{len(spending.candidates)} candidates"
         read = () if labels is None else (f"set of labels ({len(labels)})",)
