@@ -11,7 +11,6 @@ from scipy.optimize import brentq
 
 from dpsubspace._accounting.cost import (
     LARGEST_SAMPLED,
-    LEAST_MULTIPLIER,
     SMALLEST_DELTA,
     Cost,
     check_smallest_delta,
@@ -43,10 +42,9 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
 
     For a composition of Gaussians, of which mu^2 is ``a + b / multiplier^2`` (a fixed part and
     a part that the multiplier scales), by a closed form. Otherwise by a search from the
-    central-limit approximation upwards, within one part in a thousand: at multipliers
-    far below the answer the accountant would take minutes and gigabytes. Parts that have no
-    delta, bounded ranges and Laplace mechanisms, are fixed ones. The result is inflated until
-    the evaluated epsilon is at most the target, so rounding is always on the private side.
+    central-limit approximation, within one part in a thousand. Parts that have no delta, bounded
+    ranges and Laplace mechanisms, are fixed ones. The result is inflated until the evaluated
+    epsilon is at most the target, so rounding is always on the private side.
 
     PrivacyError if the fixed part alone costs more than `epsilon`.
     """
@@ -61,7 +59,7 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
         if pure > 0 and rest.sq_mu(sampling="approximate") == 0:
             raise PrivacyError("only events with a Gaussian mechanism in them can be calibrated.")
     budget = searched_sq_mu(epsilon, delta)
-    if not exact and epsilon <= LARGEST_SAMPLED:
+    if not exact:
         check_smallest_delta(delta)
         multiplier = _search(cost_at, budget, epsilon, delta)
     else:
@@ -80,23 +78,40 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
     return multiplier
 
 
+# Noise multiplier of batches where delta allows any.
+_IN_RARE_BATCHES = 0.3
+
+
+def _warn_of_delta(delta: float) -> None:
+    warn(
+        f"epsilon is not used: a record is in any batch with a probability of at most"
+        f" delta={delta:.3g}, which allows to publish it. The noise multiplier of batches is"
+        f" {_IN_RARE_BATCHES} nevertheless. Use a smaller `delta`.",
+        PrivacyWarning,
+        about=("delta", delta),
+    )
+
+
 def _search(cost_at: Callable[[float], Cost], sq_mu: float, epsilon: float, delta: float) -> float:
-    """Multiplier of what only the PLD accountant can count, from above."""
+    """Multiplier of what has no closed form, from above."""
 
     def excess(log_multiplier: float) -> float:
         cost = cost_at(math.exp(log_multiplier))
-        found = cost.epsilon(delta) if pure else cost.pld_epsilon(delta, cost.grid(epsilon))
+        if pure or not cost.fits_a_grid(epsilon, delta):
+            found = cost.epsilon(delta)
+        else:
+            found = cost.pld_epsilon(delta, cost.grid(epsilon))
         return math.log(max(found, 1e-300) / epsilon)
 
     pure = cost_at(1.0).split_pure()[0] > 0
     # The approximation says too little noise, and the less the fewer steps there are.
-    least = math.log(0.3 if epsilon <= 10 else LEAST_MULTIPLIER * 1.01)
-    low = max(least, _approximate_log_multiplier(cost_at, sq_mu))
+    low, less = _approximate_log_multiplier(cost_at, sq_mu), 0.1
     over = excess(low)
     while over <= 0:
-        if low <= least:  # less noise than this takes the accountant minutes and gigabytes
-            return math.exp(low)
-        low = max(least, low - 0.1)
+        if low < math.log(1e-5):
+            _warn_of_delta(delta)
+            return _IN_RARE_BATCHES
+        low, less = low - less, 2 * less
         over = excess(low)
     high = low + min(0.5, max(0.02, over))
     while excess(high) > 0:
@@ -111,12 +126,13 @@ def _approximate_log_multiplier(cost_at: Callable[[float], Cost], sq_mu: float) 
     """Logarithm of the multiplier at which it costs `sq_mu` by its central limit."""
 
     def excess(log_multiplier: float) -> float:
-        cost = cost_at(math.exp(log_multiplier)).sq_mu(sampling="approximate")
+        at = cost_at(math.exp(log_multiplier))
+        cost, whole = at.sq_mu(sampling="approximate"), at.sq_mu(sampling="ignore")
         if cost is None:
             raise PrivacyError("only events of (sampled) Gaussian mechanisms can be calibrated.")
-        return math.log(cost / sq_mu)
+        return math.log((cost if whole is None else min(cost, whole)) / sq_mu)
 
-    low, high = math.log(1e-2), math.log(1e9)
+    low, high = math.log(1e-4), math.log(1e9)
     if excess(high) > 0 or excess(low) < 0:
         return low
     root: Any = brentq(excess, low, high, xtol=1e-3)
@@ -375,7 +391,7 @@ class Budget:
         if all(part.kind != "gaussian" for part in parts.values()):
             scales = _of_epsilon(target, parts, n_samples)
         elif target.epsilon is None:
-            scales = _beside_multiplier(target, parts)
+            scales = _beside_multiplier(target, parts, n_samples)
         else:
             scales = _of_mu(target, parts, n_samples)
         event = _event(target, parts, scales)
@@ -443,15 +459,21 @@ def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> 
     return found
 
 
-def _beside_multiplier(target: Target, parts: Mapping[str, Part]) -> dict[str, float]:
+def _beside_multiplier(
+    target: Target, parts: Mapping[str, Part], n_samples: int | None
+) -> dict[str, float]:
     """Multipliers where that of the last part is given: the others have their share of mu^2.
 
-    Of sampled batches it is that of their central limit: a choice, which the event counts exactly.
+    Of sampled batches it is that of their central limit, or of one Gaussian of their epsilon where
+    that is less, as it is with little noise: a choice, which the event counts exactly.
     """
     given, last = float(target.noise_multiplier or 0.0), [*parts.values()][-1]
     sq_mu = last.n_charged / given**2
     if last.rate < 1:
+        relation, delta = target.neighboring_relation, target.delta_at(n_samples)
+        alone = Cost((last.mechanism(given, relation),), relation).epsilon(delta)
         sq_mu = last.count * last.rate**2 * math.expm1(min(given**-2, 700.0))
+        sq_mu = min(sq_mu, searched_sq_mu(alone, delta) / doubling(relation) ** 2)
     found = {
         name: math.sqrt(part.n_charged * last.share / (part.share * sq_mu))
         for name, part in parts.items()

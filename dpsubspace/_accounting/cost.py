@@ -30,10 +30,14 @@ if TYPE_CHECKING:
 # Rounding of squares of mu that are the same.
 EQUAL = 1e-12
 
-# Above this epsilon, which protects nobody, and below this multiplier, batches are charged
-# as if nothing were sampled, and mechanisms without a delta by the sum of their epsilons.
+# Above this epsilon, which protects nobody, and beside batches below this multiplier, mechanisms
+# without a delta are charged by the sum of their epsilons.
 LARGEST_SAMPLED = 100.0
 LEAST_MULTIPLIER = 0.1
+
+# The accountant of privacy loss distributions takes seconds where its grid has more points. Batches
+# are then counted by ``batches``.
+MOST_POINTS = 10_000
 
 # Below it, rounding in the accountant would be a noticeable part of delta.
 SMALLEST_DELTA = 1e-10
@@ -131,20 +135,32 @@ class Cost:
             parts = under_add_or_remove(self.parts, self.neighboring_relation)
             return float(renyi_accountant(parts).get_epsilon(delta))
         check_smallest_delta(delta)
-        if self.hidden_by_noise(delta):
-            approximate = self.sq_mu(sampling="approximate") or 0.0
-            return self._refined(delta, max(1.0, gaussian_epsilon(approximate, delta)))
-        # Too little noise for the accountant to finish: what sampling saves is not counted.
-        return gaussian_epsilon(self.sq_mu(sampling="ignore") or 0.0, delta)
+        about = self.about(delta)
+        if self.fits_a_grid(about, delta):
+            return self._refined(delta, about)
+        # What takes part in every step tells no less than what takes part in some.
+        whole = gaussian_epsilon(self.sq_mu(sampling="ignore") or 0.0, delta)
+        # All of a record may be told where it is in a batch, if delta has room for that.
+        chance = sum(part.count * part.rate for part in self.parts if part.sampled)
+        if chance < delta:
+            rest = self._only(lambda part: not part.sampled)
+            whole = min(whole, rest.epsilon(delta - chance))
+        if whole in (0.0, math.inf):
+            return whole
+        from dpsubspace._accounting.batches import epsilon_of_batches
 
-    def hidden_by_noise(self, delta: float) -> bool:
-        """Whether there is noise enough for the accountant of sampled Gaussians to finish."""
-        approximate = self.sq_mu(sampling="approximate")
-        if approximate is None or self._least_sampled < LEAST_MULTIPLIER:
-            return False
-        if approximate >= 1e4 * doubling(self.neighboring_relation) ** 2:
-            return False
-        return gaussian_epsilon(approximate, delta) <= 1e4
+        return min(whole, epsilon_of_batches(self.parts, self.neighboring_relation, delta))
+
+    def about(self, delta: float) -> float:
+        """Epsilon by the central limit, and 1 or more."""
+        approximate = min(self.sq_mu(sampling="approximate") or 0.0, 1e9)
+        return max(1.0, gaussian_epsilon(approximate, delta))
+
+    def fits_a_grid(self, epsilon: float, delta: float) -> bool:
+        """Whether a grid for that epsilon has few points for all losses, and rounding is small."""
+        least = self._least_sampled
+        points = (0.5 / least**2 + 8 / least + epsilon) / self.grid(epsilon)
+        return points <= MOST_POINTS and self.rounding_error <= delta / 10
 
     @property
     def _least_sampled(self) -> float:
@@ -384,7 +400,7 @@ def _sampled_sq_mu(cost: Cost, slack: float) -> float:
     """Square of the mu that dominates Gaussians on batches (and others beside them)."""
     error = cost.rounding_error
     usable = slack - error
-    if usable < error or not cost.hidden_by_noise(SMALLEST_DELTA):
+    if usable < error:
         return math.inf  # what sampling saves is not counted then
     orders, divergences = _pld_curve(cost)
     if not len(orders) or divergences[-1] > usable:
@@ -398,6 +414,10 @@ def _pld_curve(cost: Cost) -> tuple[np.ndarray, np.ndarray]:
     """Orders a from 0 to where the least slack is reached, and divergences from above."""
     error = cost.rounding_error
     least = max(LEAST_SLACK - error, error)
+    if not cost.fits_a_grid(cost.about(least), 10 * error):
+        from dpsubspace._accounting.batches import curve_of_batches
+
+        return curve_of_batches(cost.parts, cost.neighboring_relation, least, _POINTS)
     counting = cost.accountant(cost.grid(1.0))
     reached, before = counting.get_epsilon(least), 1.0
     while 0 < reached < 0.5 * before:  # small epsilons need a fine grid
