@@ -6,14 +6,17 @@ fit     DPSGDClassifier() and DPSGDFClassifier() as they come against LogisticRe
 import  processor time of processes that import something, over that of `sklearn.linear_model`, in
         turn: run it where Python may write bytecode, or most of it is compilation
 event   `privacy_event` of a budget that was not asked for before, and again, in milliseconds
+used    shares of nine epsilons from 1e-4 to 1e6 that are used with batches, and the ratio of noise
+        between two of them where it falls least
 search  PrivateSearch over eight candidates and 3,000 x 20, over the fits that ran
 
-usage: python benchmarks/bench_fixed.py [fit import event search] [--tables 100x5 1000x20]
+usage: python benchmarks/bench_fixed.py [fit import event used search] [--tables 100x5 1000x20]
            [--repeats 25] [--out benchmarks/results/fixed.json]
 
 A checkout against another one: python benchmarks/golden.py times FOLDER
 """
 
+import itertools
 import os
 import resource
 import subprocess
@@ -26,7 +29,14 @@ import numpy as np
 from _run import in_turns, judged, ms, ratios, run
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning, PrivateSearch
+from dpsubspace import (
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    PrivacyWarning,
+    PrivateSearch,
+    privacy_cost,
+)
+from dpsubspace._accounting.events import mechanisms_of
 
 MODELS = (DPSGDClassifier, DPSGDFClassifier)
 
@@ -113,6 +123,31 @@ def cost(model):
     return model.privacy_event(n_samples=10_000, n_features=20, n_outputs=1)
 
 
+# What is used of epsilon -----------------------------------------------------------------------
+
+EPSILONS = (1e-4, 0.01, 1.0, 10.0, 90.0, 110.0, 1e3, 1e5, 1e6)
+
+
+def used_rows(args):
+    relations = ("zero_out", "replace_one")
+    for n, relation in itertools.product((100, 10**4, 10**7, 10**9), relations):
+        for batch in (1, 64, n // 10, None):
+            common = {"batch_size": batch, "neighboring_relation": relation}
+            sizes = {"n_samples": n, "n_features": 10}
+            used, noise = [], []
+            start = time.perf_counter()
+            for epsilon in EPSILONS:
+                model = DPSGDClassifier(epsilon=epsilon, **common)
+                noise.append(mechanisms_of(model.privacy_event(**sizes))[-1].value)
+                used.append(privacy_cost(model, **sizes) / epsilon)
+            took = (time.perf_counter() - start) / len(EPSILONS)
+            fall = max(b / a for a, b in itertools.pairwise(noise))
+            row = {"rows": n, "batch": batch or n, "relation": relation}
+            row |= {"used": " ".join(f"{share:.3f}" for share in used), "fall": round(fall, 3)}
+            met = min(used) > 0.95 and max(used) <= 1 and fall < 1
+            yield row | {"ms": round(took * 1e3, 1)} | judged(met)
+
+
 # A search -------------------------------------------------------------------------------------
 
 CANDIDATES = {"alpha": [1e-6, 1e-4, 1e-3, 1e-2], "loss": ["log_loss", "hinge"]}
@@ -144,7 +179,13 @@ def search_rows(args):
             yield row | judged(row["over_fits"] <= 1.2)
 
 
-SECTIONS = {"fit": fit_rows, "import": import_rows, "event": event_rows, "search": search_rows}
+SECTIONS = {
+    "fit": fit_rows,
+    "import": import_rows,
+    "event": event_rows,
+    "used": used_rows,
+    "search": search_rows,
+}
 
 OPTIONS = {"repeats": 25, "tables": ["100x5", "1000x20"]}
 
