@@ -7,9 +7,10 @@ rate and number of steps, in a time that hardly depends on them.
 
 *One step.* With u = 1 / multiplier, the record of norm 1 is in the batch with probability q.
 Outputs over their noise have the distribution ``(1 - q) N(0, 1) + q N(u, 1)`` with it and
-``N(0, 1)`` without it, or ``(1 - q) N(0, 1) + q N(-u, 1)`` where it is replaced. These pairs dominate a step
-(Zhu, Dong, Wang, 2022), their products dominate adaptive compositions, and the divergence of a
-product is ``E (1 - e^(epsilon - L))_+`` of the sum L of the losses, which are independent.
+``N(0, 1)`` without it, or ``(1 - q) N(0, 1) + q N(-u, 1)`` where it is replaced. These pairs
+dominate a step (Zhu, Dong, Wang, 2022), their products dominate adaptive compositions, and the
+divergence of a product is ``E (1 - e^(epsilon - L))_+`` of the sum L of the losses, which are
+independent.
 
 *The grid.* What has a loss between a and a + h is moved to these two, so that the probability
 under either neighbour stays as it is. The pair that was there is a garbling of the new one: the
