@@ -25,6 +25,7 @@ from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import with_words
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
+from dpsubspace._rows.inputs import check_rows_and_targets, named
 from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._solvers.equations import PARTS, Design, released_equations
@@ -526,9 +527,7 @@ def _as_table(
     refuse_collection("X", X)
     refuse_collection("target", target)
     check_order(X, target=target, groups=groups)
-    rows, targets = np.asarray(X, dtype=np.float64), np.asarray(target, dtype=np.float64)
-    if rows.ndim != 2 or targets.shape != (len(rows),):
-        raise ValueError("`X` must have two dimensions, and `target` one entry for each row of it.")
+    rows, targets = _rows_and_targets(X, target)
     check_bounds("bounds", bounds, rows.shape[1], column="feature")
     low, high = (np.broadcast_to(np.asarray(b, float), rows.shape[1]).tolist() for b in bounds)
     columns: dict[str, Any] = {
@@ -541,6 +540,19 @@ def _as_table(
         ends = [float(np.ravel(np.asarray(end, dtype=float))[0]) for end in target_bounds]
         columns["y"] = Range(*ends)
     return np.column_stack([rows, targets]), Schema(columns), "y"
+
+
+def _rows_and_targets(X: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of an array; ValueError without any of them, or how many rows there are."""
+    message = "`target` must have one entry for each row of `X`, and has several."
+    try:
+        who = named("private_coefficients")
+        rows, targets = check_rows_and_targets(who, X, target, accept_sparse=False)
+        if targets.size == len(rows):
+            return rows, targets.reshape(-1)
+    except ValueError as error:
+        message = str(error).replace("`y`", "`target`").replace("Input y ", "Input `target` ")
+    raise ValueError(message)
 
 
 @dataclass(frozen=True)

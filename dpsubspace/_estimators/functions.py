@@ -20,7 +20,7 @@ from dpsubspace._estimators.context import with_words
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.inputs import check_rows
+from dpsubspace._rows.inputs import check_rows, checked_by
 from dpsubspace._rows.records import RowMap, Shift, check_groups
 from dpsubspace._rows.remote import for_each_part, where_rows_are
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
@@ -152,8 +152,8 @@ def private_quantile(
         check_real("level", value, low=0, high=1)
     if sparse.issparse(X):
         raise ValueError("sparse rows are not supported: use X.toarray().")
-    flat = np.ndim(X) == 1
-    values = _rows(_column(X) if flat else X, groups).astype(np.float64)
+    flat = _is_column(X)
+    values = _rows(_column(X) if flat else X, groups, accept_sparse=False).astype(np.float64)
     refuse_exact_quantiles(target, values)
     records, n_columns = check_groups(groups, values), values.shape[1]
     n_samples = records.n
@@ -301,7 +301,7 @@ def private_mean(
     target = Target(epsilon, delta, neighboring_relation).checked()
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
-    flat = not sparse.issparse(X) and np.ndim(X) == 1
+    flat = not sparse.issparse(X) and _is_column(X)
     rows = _rows(_column(X) if flat else X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
@@ -546,11 +546,15 @@ class _Function(BaseEstimator):
     _takes_collections = True
 
 
+def _is_column(X: Any) -> bool:
+    return checked_by(np.ndim, X) == 1
+
+
 def _column(X: Any) -> Any:
     if is_collection(X):
         return X.to_frame() if hasattr(X, "to_frame") else X[:, None]
     return np.reshape(np.asarray(X), (-1, 1))
 
 
-def _rows(X: Any, groups: Any) -> Any:
-    return check_rows(_Function(), X, reset=True, groups=groups)
+def _rows(X: Any, groups: Any, *, accept_sparse: bool = True) -> Any:
+    return check_rows(_Function(), X, reset=True, accept_sparse=accept_sparse, groups=groups)

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection, unwrapped
-from dpsubspace._estimators.model_outputs import shown_to
+from dpsubspace._estimators.model_outputs import answer, shown_to
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.elsewhere import load
-from dpsubspace._rows.inputs import NO_NUMBERS, without_values
+from dpsubspace._rows.inputs import NO_NUMBERS, checked_by
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import check_groups, check_order, split_groups
 
@@ -46,12 +46,12 @@ class Frozen:
     def log_probabilities(self, X: Any) -> np.ndarray:
         """Logarithm of the probabilities of rows, finite."""
         with np.errstate(all="ignore"):
-            found = np.asarray(self.model.predict_proba(X), dtype=np.float64)
+            found = np.asarray(answer(self.model, "predict_proba", X), dtype=np.float64)
             return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
 
     def predictions(self, X: Any) -> np.ndarray:
         with np.errstate(all="ignore"):
-            found = np.asarray(self.model.predict(X), dtype=np.float64)
+            found = np.asarray(answer(self.model, "predict", X), dtype=np.float64)
             return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
 
 
@@ -140,7 +140,7 @@ class _Reader:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
         if is_collection(X):
             self._check_columns(X, y)
-            block = replace(self, alone=groups is not None)
+            block = replace(self, alone=split_groups(groups)[0] is not None)
             arrays = load(X, y, block, *split_groups(groups))
             records = check_groups(groups, arrays[ROWS])
             return HeldOut(X, arrays[ROWS], 1, records, said=arrays[_SAID])
@@ -159,11 +159,11 @@ class _Reader:
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):
-            X = _without_sizes(np.asarray, X)
+            X = checked_by(np.asarray, X)
         if len(X.shape) != 2 or X.shape[0] < 1:
             raise ValueError(f"{_NO_TABLE}, got {len(X.shape)}D, or no rows.")
         self._check_columns(X, y)
-        y = _without_sizes(column_or_1d, as_column(y), warn=True)
+        y = checked_by(column_or_1d, as_column(y), warn=True)
         if len(y) != X.shape[0]:
             raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
         rows = Data(X, self.targets(self.frozen, y), 1, check_groups(groups, X))
@@ -205,19 +205,10 @@ def _codes(frozen: Frozen, labels: np.ndarray) -> np.ndarray:
 
 def _numbers(_: Frozen, y: np.ndarray) -> np.ndarray:
     targets = None
-    with suppress(TypeError, ValueError):  # whose messages may have entries
+    with suppress(TypeError, ValueError, OverflowError):  # whose messages may have entries
         targets = np.asarray(y, dtype=np.float64)
     if targets is None:
         raise ValueError(NO_NUMBERS)
     if not np.isfinite(targets).all():
         raise ValueError("Input y contains NaN or infinity: drop those rows.")
     return targets
-
-
-def _without_sizes(check: Callable[..., np.ndarray], data: Any, **options: Any) -> np.ndarray:
-    """Checked data; ValueError that does not tell how many rows there are."""
-    try:
-        return check(data, **options)
-    except ValueError as error:
-        message = without_values(data, str(error))
-    raise ValueError(message)

@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 
-from dpsubspace._checks import is_collection
+from dpsubspace._checks import is_collection, is_ours
 from dpsubspace._estimators.composites import predictor
 from dpsubspace._rows.dask_parts import whole
 from dpsubspace._rows.public import Data
@@ -68,6 +68,25 @@ def taken(X: Any, rows: np.ndarray) -> Any:
     return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
+def answer(model: Any, method: str, X: Any) -> Any:
+    """What a method of a model says of rows; ValueError without the words of a foreign model.
+
+    Those may have entries of the rows, as those of NumPy have where a text is no number.
+    """
+    try:
+        return getattr(model, method)(X)
+    except Exception as error:
+        if is_ours(model):
+            raise
+        kind = type(error).__name__
+    name = type(model).__name__  # raised out here, so that no chained exception has an entry either
+    raise ValueError(
+        f"`{method}` of the model, a {name}, ended in {kind} on these rows, with a message that may"
+        f" have entries of them. Pass rows as {name} takes them: {name}.{method} of public rows of"
+        " the same form shows the message."
+    )
+
+
 @dataclass(frozen=True)
 class Outputs:
     """What a model says of some rows. Each method is asked once, whatever is made of it."""
@@ -91,7 +110,10 @@ class Outputs:
     @cached_property
     def predicted(self) -> np.ndarray:
         """Index of each label that is predicted; a wrong one where it is not among the classes."""
-        predicted, classes = np.asarray(self.model.predict(self.X)).reshape(-1), self.classes
+        predicted, classes = (
+            np.asarray(answer(self.model, "predict", self.X)).reshape(-1),
+            self.classes,
+        )
         _check_length(predicted, self.y, "predict")
         order = np.argsort(classes)
         found = order[np.clip(np.searchsorted(classes[order], predicted), 0, len(classes) - 1)]
@@ -117,7 +139,7 @@ class Outputs:
                 f"{type(model).__name__} has neither `predict_proba` nor `decision_function`, from"
                 " which scores are read: ask for metrics of labels, such as metric='accuracy'."
             )
-        scores, each = np.asarray(model.decision_function(self.X), dtype=np.float64), 1
+        scores, each = np.asarray(answer(model, "decision_function", self.X), dtype=np.float64), 1
         if n_classes > 2:
             each = n_classes
         if scores.size != n * each:
@@ -135,7 +157,7 @@ class Outputs:
                 f"{type(self.model).__name__} has no `predict_proba`, which this metric needs:"
                 " calibrate the model, or ask for another metric, such as 'accuracy'."
             )
-        chances = np.asarray(self.model.predict_proba(self.X), dtype=np.float64)
+        chances = np.asarray(answer(self.model, "predict_proba", self.X), dtype=np.float64)
         if chances.shape != (len(self.y), len(self.classes)):
             raise ValueError(
                 f"`predict_proba` must give {len(self.classes)} probabilities a row, and gave more"
@@ -146,7 +168,7 @@ class Outputs:
     @cached_property
     def numbers(self) -> np.ndarray:
         """Numbers that are predicted."""
-        predicted = np.asarray(self.model.predict(self.X), dtype=np.float64).reshape(-1)
+        predicted = np.asarray(answer(self.model, "predict", self.X), dtype=np.float64).reshape(-1)
         _check_length(predicted, self.y, "predict")
         return predicted
 

@@ -154,7 +154,7 @@ class ScoredParts:
         if y is None:
             raise ValueError("private_score needs labels or targets: requires y to be passed.")
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
-        block = _BlockOfScores(says, asked, by, alone=groups is not None)
+        block = _BlockOfScores(says, asked, by, alone=split_groups(groups)[0] is not None)
         arrays = load(X, y, block, *split_groups(groups))
         records = check_groups(groups, arrays[ROWS])
         apart = None if levels is None else PublicGroups(levels, arrays[_GROUP])  # type: ignore[arg-type]

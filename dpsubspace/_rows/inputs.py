@@ -132,7 +132,7 @@ def check_rows_and_labels(
     check_order(X, y=y, groups=groups)
     form = "csr" if accept_sparse else False
     found, y = _validated(estimator, _there(X), read_labels(y), reset=True, accept_sparse=form)
-    return _plain(X, found), y
+    return _plain(X, found), _one_value_each(y)
 
 
 def check_rows_and_targets(
@@ -162,10 +162,10 @@ def _numbers(y: Any) -> Any:
         kind = np.asarray(y).dtype.kind
     if kind is None:
         raise ValueError("`y` must have one target a row, or as many in each row.")
-    if y is None or kind not in "OSUMmg":
+    if y is None or kind not in "OSUMmgV":
         return y
     try:
-        values = np.asarray(y, dtype=np.float64) if kind not in "Mm" else None
+        values = np.asarray(y, dtype=np.float64) if kind not in "MmV" else None
     except (TypeError, ValueError, OverflowError):
         values = None
     if values is None:  # raised out here, so that no chained exception carries an entry
@@ -273,13 +273,8 @@ def _labels(y: Any) -> np.ndarray:
 
     Objects of other types stay such, since a block of no rows would not tell which type that is.
     """
-    y, message = column_or_1d(as_column(y)), None
-    try:
-        assert_all_finite(y, input_name="y")
-    except ValueError as error:
-        message = without_values(y, str(error))
-    if message is not None:
-        raise ValueError(message)
+    y = _one_value_each(checked_by(column_or_1d, as_column(y)))
+    checked_by(assert_all_finite, y, input_name="y")
     if y.dtype.kind == "O":
         _distinct(y)
     return y.astype(object) if y.dtype.kind in "US" else y
@@ -288,7 +283,23 @@ def _labels(y: Any) -> np.ndarray:
 def _values(y: Any) -> np.ndarray:
     y = _numbers(y)
     options = {"ensure_2d": False, "dtype": "numeric", "ensure_min_samples": 0}
-    return _finite(check_array(y, input_name="y", **options))
+    return _finite(checked_by(check_array, y, input_name="y", **options))
+
+
+def _one_value_each(y: np.ndarray) -> np.ndarray:
+    """Labels as they are; ValueError for records of several fields, which nothing can order."""
+    if y.dtype.kind == "V":
+        raise ValueError(_NO_LABELS)
+    return y
+
+
+def checked_by(check: Callable[..., Any], data: Any, **options: Any) -> Any:
+    """What a check of scikit-learn or NumPy gives; ValueError without entries or their number."""
+    try:
+        return check(data, **options)
+    except (ValueError, OverflowError) as error:
+        message = without_values(data, str(error))
+    raise ValueError(message)  # out here, so that no chained exception carries an entry either
 
 
 # What scikit-learn checks ---------------------------------------------------------------------
@@ -310,7 +321,7 @@ def _validated(
         if reset:
             remember(estimator, X)
         return found
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         message = str(error)
     except TypeError as error:
         message = str(error)
@@ -350,7 +361,9 @@ def _plain(given: Any, X: Any) -> Any:
         return given
     if not sparse.issparse(X):
         return np.asarray(X)
-    X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
+    wide = X.dtype if X.dtype in (np.float64, np.float32) else np.float64
+    entries = X.data.astype(wide, copy=False)  # scikit-learn leaves those of frames as they are
+    X = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -389,7 +402,7 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
     if message.startswith(missing) or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
-    no_number = ["convert", "promoted", "Cannot cast"]
+    no_number = ["convert", "promoted", "Cannot cast", "too large"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
     if any(word in message for word in no_number):
         bad = [str(name) for name, dtype in _types_of(X) if not _numeric(dtype)]
@@ -402,12 +415,14 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
             "Found input variables with inconsistent numbers of samples: `X` and `y` must have one"
             " entry for each row. Compare len(X) and len(y)."
         )
+    message = _OF_NO_COLUMNS.sub(r"\1", message)
     return _FIRST_SIDE.sub(r"\1n_samples", message)
 
 
-# The number of rows in a shape. One of no columns has no rows of anybody, and scikit-learn's checks
-# of estimators ask for its numbers.
-_FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*(?!\d*, 0\))")
+# The number of rows in a shape. Where there are no columns it is left out: scikit-learn's checks of
+# estimators take no word in its place.
+_FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*")
+_OF_NO_COLUMNS = re.compile(r"(shape=\()\d+(?=, 0\))")
 
 
 def _has_dates(X: Any) -> bool:

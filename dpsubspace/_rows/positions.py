@@ -29,6 +29,25 @@ def at_positions(collection: Any, lengths: Sequence[int], chosen: np.ndarray) ->
     return _of_array(collection, packed, lengths, [int(mask.sum()) for mask in masks])
 
 
+def check_positions(name: str, collection: Any) -> None:
+    """ValueError where rows of blocks of such a collection cannot be chosen, whatever they hold.
+
+    pandas takes rows only of columns whose bytes are in the order of the machine, and NumPy of all.
+    """
+    if not hasattr(collection, "_meta_nonempty"):
+        return
+    example, message = collection._meta_nonempty, ""
+    try:
+        _chosen(example, _mask(np.array([128], np.uint8), len(example)))
+    except ValueError as error:
+        message = str(error)  # of rows that Dask has made up
+    if message:
+        raise ValueError(
+            f"rows of `{name}` cannot be chosen one by one, as a search has to: {message}. Convert"
+            f" its columns first, as {name}.astype('float64') does."
+        )
+
+
 def _of_frame(frame: Any, packed: Sequence[np.ndarray], lengths: Sequence[int]) -> Any:
     import dask.dataframe as dd
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import column_or_1d
 
 from dpsubspace._array import (
     BLOCK,
@@ -462,7 +461,7 @@ def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
     if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 1):
         several = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} axes"
         raise ValueError(f"`groups` must be one column, who each row belongs to, got {several}.")
-    values = column_or_1d(values)
+    values = values.reshape(-1)
     if len(values) != n_rows:
         raise ValueError(
             "`groups` must have one entry for each row of `X`, and has more or fewer: compare"

@@ -175,7 +175,7 @@ def _gram(rows: Array, total: Array = None) -> Array:
         blocks = xp.reshape(rows[:whole, :], (-1, _BLOCK, p))
         products = xp.matmul(xp.permute_dims(blocks, (0, 2, 1)), blocks)
         total += xp.sum(products, axis=0, dtype=xp.float64)
-    step = k if rows.dtype == xp.float64 else _BLOCK
+    step = max(1, k) if rows.dtype == xp.float64 else _BLOCK  # a part may have no rows
     for start in range(whole, k, step):
         part = rows[start : start + step, :]
         total += part.T @ part

@@ -555,13 +555,14 @@ def _alike(absent: list[str], names: list[Any]) -> str:
 
 
 def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
-    n, width = array.shape
+    width = array.shape[1]
     if width == len(schema):
         return {column: array[:, place] for place, column in enumerate(schema)}
     # The first words are those that scikit-learn's checks of estimators look for.
     start = f"X has {width} features, but Schema is expecting {len(schema)} features as input"
     if not width:
-        start = f"Found array with 0 feature(s) (shape=({n}, 0)) while a minimum of 1 is required"
+        # Without the number of rows, which may be private.
+        start = "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1 is required"
     raise ValueError(
         f"{start}: `{name}` has no column names, and must then have the columns of the schema, in"
         " its order. Or pass a data frame, whose columns are found by name."

@@ -24,8 +24,13 @@ from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column, read_labels
 from dpsubspace._rows.dask_parts import in_the_same_blocks
 from dpsubspace._rows.elsewhere import load
-from dpsubspace._rows.inputs import check_of_blocks, check_rows_and_labels, check_rows_and_targets
-from dpsubspace._rows.positions import at_positions
+from dpsubspace._rows.inputs import (
+    check_of_blocks,
+    check_rows_and_labels,
+    check_rows_and_targets,
+    checked_by,
+)
+from dpsubspace._rows.positions import at_positions, check_positions
 from dpsubspace._rows.records import (
     Records,
     check_groups,
@@ -163,7 +168,8 @@ class Given:
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if table:
-            y = np.asarray(as_column(y) if is_regressor(search.estimator) else read_labels(y))
+            read = as_column if is_regressor(search.estimator) else read_labels
+            y = checked_by(np.asarray, read(y))
             if not hasattr(X, "columns") or len(X) != len(y):
                 raise ValueError(
                     "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its"
@@ -247,6 +253,8 @@ class _GivenInParts(Given):
                 " uses all workers of the cluster."
             )
         targets = check_of_blocks(search.estimator, y)
+        check_positions("X", X)
+        check_positions("y", y)
         if table:
             rows: Any = load(X, y, _BlockOfTargets(targets))[ROWS]
             found = rows

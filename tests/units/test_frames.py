@@ -407,7 +407,7 @@ def test_large_numbers_of_arrow_are_read_without_a_check_that_would_quote_them()
         (np.zeros((0, 3)), "while a minimum of 1 is required: `X_test` has no rows"),
         (np.zeros((2, 2)), "X has 2 features, but Schema is expecting 3 features as input"),
         (np.zeros((2, 2)), "`X_test` has no column names, and must then have the columns"),
-        (np.zeros((2, 0)), "Found array with 0 feature(s) (shape=(2, 0)) while a minimum of 1"),
+        (np.zeros((2, 0)), "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1"),
         (np.zeros(3), "Expected 2D array for `X_test`, got 1D"),
         ([1, 2, 3], "Reshape your data with X_test.reshape(1, -1)"),
         ([[1, 2, 3], [1, 2]], "Expected 2D array"),
