@@ -173,6 +173,22 @@ def test_rows_of_persons_are_shown_by_themselves_wherever_they_lie(monkeypatch, 
 
 
 @pytest.mark.parametrize("fit", FITS)
+def test_rows_of_null_records_are_shown_as_all_others_are(monkeypatch, fit):
+    """Tests and audits compare a fit without them, in the same arithmetic."""
+    build, model, y, given = FITS[fit]
+    placed = PlacedFirst() if isinstance(model, First) else Placed(model.n_classes)
+    fits, shown = [], []
+    with cluster_here(monkeypatch):
+        for groups in (None, NullRecords(None, np.ones(200, dtype=bool))):
+            Placed.shown.clear()
+            fits.append(build(placed, epsilon=20.0, random_state=0, **given))
+            fits[-1].fit(blocks(X[:200]), blocks(y[:200]), groups=groups)
+            shown.append([*Placed.shown])
+    assert shown[0] == shown[1] and max(shown[0]) > 1
+    assert_equal(*fits)
+
+
+@pytest.mark.parametrize("fit", FITS)
 def test_tasks_may_run_twice_and_parts_be_read_again(monkeypatch, fit):
     def lose(cluster):
         if cluster.calls > 1:

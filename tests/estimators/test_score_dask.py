@@ -1,6 +1,7 @@
 """Scores of Dask collections: those of the same rows in memory."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -219,6 +220,20 @@ def test_one_row_moves_each_release_within_its_bound(monkeypatch, call, relation
         assert move <= bound * (1 + 1e-12)
         moves.append(move)
     assert max(moves) > 0 or call == "accuracy"  # of a row that is predicted wrongly
+
+
+def test_rows_of_null_records_are_shown_as_all_others_are(monkeypatch):
+    """Tests and audits compare a score without them, in the same arithmetic."""
+    CALLS["blocks"], found = (Rounded(2), Y2, {"metric": TWO}), []
+    try:
+        for groups in (None, NullRecords(None, np.ones(N, dtype=bool))):
+            with cluster_here(monkeypatch):
+                run = partial(scored, "blocks", blocks(X), blocks(Y2), groups=groups)
+                found.append(totals(monkeypatch, run))
+    finally:
+        del CALLS["blocks"]
+    for (one, _), (two, _) in zip(*found, strict=True):
+        np.testing.assert_array_equal(one.value, two.value)
 
 
 @pytest.mark.parametrize("call", ["two classes", "numbers"])
