@@ -15,8 +15,9 @@ from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.context import with_words
-from dpsubspace._estimators.model_outputs import Outputs
-from dpsubspace._estimators.score_release import Found, parts_of, tell_before
+from dpsubspace._estimators.model_outputs import NUMBERS, Outputs
+from dpsubspace._estimators.score_noise import ScoreSizes, settled, tell_before
+from dpsubspace._estimators.score_release import Found, parts_of
 from dpsubspace._estimators.score_request import Asked, PrivateScore, PrivateScores, classes_of
 from dpsubspace._estimators.score_rows import refuse_exact_scores, scored_rows
 from dpsubspace._release.noise import as_noise
@@ -113,7 +114,8 @@ def private_score(
     -------
     PrivateScore or dict of str to PrivateScore
         The score, or for a list of metrics a dict of them by name, with what the call cost as
-        ``privacy_``. A metric of a list that the noise hides is NaN, with a warning. Until the
+        ``privacy_``. A metric of a list that the noise hides is NaN, with a warning; where public
+        sizes alone tell that it will be, it takes no share of the budget. Until the
         next release both can be unpacked as ``(value, privacy)``, with a FutureWarning.
 
     Raises
@@ -206,6 +208,12 @@ def private_score(
     says = Outputs(model, classes, bounds, float(loss_bound))
     rows = scored_rows(says, asked, by, X, y, groups)
     records, noise, apart = rows.records, as_noise(random_state), rows.by
+    by_n = 1 if apart is None else apart.n_groups
+    units = {name: number.unit(says) for name, number in NUMBERS.items()}
+    sizes = ScoreSizes(target, records, len(classes), by_n, units)
+    whole_request, (asked, left_out) = asked, settled(asked, sizes)
+    if left_out:
+        rows = scored_rows(says, asked, by, X, y, groups)
     budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
     if not records.grouped:  # a person's rows are shown to it alone
@@ -213,7 +221,7 @@ def private_score(
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
     call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
-    tell_before(asked, budget, records, len(classes), 1 if apart is None else apart.n_groups)
+    tell_before(asked, budget, sizes)
     if any(has_seen(part.model, X) for part in opened(model, fitted=True).walk()):
         warn(
             f"`X` has rows that this {type(model).__name__} was fitted to: the score will be about"
@@ -224,7 +232,8 @@ def private_score(
         )
     whole, *parts = rows.said().released(call.paid(), noise.public())
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
-    return _Scores(asked, classes, float(level), records, call.guarantee, by_level).of(whole)
+    given = (whole_request, classes, float(level), records, call.guarantee, by_level, left_out)
+    return _Scores(*given).of(whole)
 
 
 @dataclass(frozen=True)
@@ -237,9 +246,10 @@ class _Scores:
     records: Records
     guarantee: PrivacyGuarantee
     groups: Mapping[Any, Found]
+    left_out: Mapping[str, str]  # Metrics that were not released, and why
 
     def of(self, found: Found) -> PrivateScore | PrivateScores:
-        values = [found.value(plain, self.level) for plain in self.asked.plain]
+        values = [self._value(plain, found) for plain in self.asked.plain]
         if self.asked.one and isinstance(values[0], PrivacyError):
             raise values[0]
         names = self.asked.names
@@ -249,11 +259,16 @@ class _Scores:
         }
         return scores[names[0]] if self.asked.one else PrivateScores(scores, self.guarantee)
 
+    def _value(self, plain: str, found: Found) -> Value | PrivacyError:
+        if plain in self.left_out:
+            return Value(math.nan, math.nan, math.nan)
+        return found.value(plain, self.level)
+
     def _with_groups(self, name: str, plain: str, score: PrivateScore) -> PrivateScore:
         if not self.groups:
             return score
         by = {
-            level: self._score(name, plain, found.value(plain, self.level), found, level)
+            level: self._score(name, plain, self._value(plain, found), found, level)
             for level, found in self.groups.items()
         }
         return replace(score, by=by)
@@ -270,6 +285,8 @@ class _Scores:
         if isinstance(value, PrivacyError):
             warn(f"{name}{whose} is NaN: {value}", PrivacyWarning, about=("score", name, group))
             value = Value(math.nan, math.nan, math.nan)
+        elif plain in self.left_out:
+            pass  # as has been told before the charge
         elif plain == "roc_auc":
             of_curve = found.value("roc_curve", self.level)
             assert isinstance(of_curve, Value)  # which noise hides where it hides the area
@@ -297,7 +314,7 @@ class _Scores:
             self.records.n if group is None else None,
             self.records.unit,
             at=value.at,
-            cells=found.cells_of(plain),
+            cells=None if plain in self.left_out else found.cells_of(plain),
             pos_label=about,
             curve=curve,
             privacy_=self.guarantee,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._accounting.budget import Budget, Part
+from dpsubspace._accounting.budget import Part
 from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
@@ -36,7 +36,6 @@ from dpsubspace._statistics.score_metrics import (
     Counted,
     Summed,
     Value,
-    clear_of_noise,
     mean_area,
 )
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
@@ -44,11 +43,6 @@ from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 # Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of
 # sums beside counts, and of predicted labels beside scores of many classes.
 _EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
-
-# Share of the records that a class may well have, and what targets usually are like: their mean a
-# third of the way from the middle of the bounds to an end, and six standard deviations between the
-# bounds.
-_SMALL_CLASS, _USUAL_MEAN, _USUAL_SPREAD = 0.05, 1 / 3, 1 / 6
 
 # Share of decision values in one cell of the public grid, or in the two beside 0, above which their
 # order is hidden.
@@ -72,81 +66,6 @@ def parts_of(asked: Asked) -> dict[str, Part]:
         parts["edges"] = Part(left * _EDGES, kind="laplace")
         parts["cells"] = Part(left * (1 - _EDGES), kind="laplace")
     return parts
-
-
-def tell_before(asked: Asked, budget: Budget, records: Records, n_classes: int, by: int) -> None:
-    """ValueError or a warning where public sizes tell that noise hides a metric, at no cost.
-
-    `by` is the number of groups, with that of rows that are in none; 1 without groups.
-    """
-    if not budget.private:
-        return
-    moved = 1.0 if budget.target.neighboring_relation == "zero_out" else 2.0
-    if asked.ranked or asked.confusion:
-        lists = n_classes if asked.ranked and n_classes > 2 else 1
-        needed = 0.0
-        if asked.ranked:
-            epsilon = budget.scales["cells"] / lists
-            merged = n_cells(records.n, epsilon)
-            needed = clear_of_noise(math.sqrt(by) * moved / epsilon, merged)
-        if asked.confusion:
-            scale = math.sqrt(by) * moved / budget.scales["confusion"]
-            needed = max(needed, clear_of_noise(scale, n_classes))
-        _tell_of_classes(asked, budget, records, n_classes, needed)
-    if "r2" in asked.plain:
-        scale = (1.0 if by == 1 else moved) * math.sqrt(by) / budget.scales["sums"] / records.n
-        _tell_of_variance(Summed.of(asked.sums, np.zeros(len(asked.sums)), scale, 1, {}), records)
-
-
-def _tell_of_classes(
-    asked: Asked, budget: Budget, records: Records, n_classes: int, needed: float
-) -> None:
-    """Tell of metrics that need so many records of each class."""
-    pairs = [*zip(asked.names, (METRICS[plain] for plain in asked.plain), strict=True)]
-    of_each = [(name, each) for name, each in pairs if each.cells or each.formula is not None]
-    names = [name for name, each in of_each if not each.of_all_rows]
-    if not names or needed <= 1:
-        return
-    n, epsilon, unit = records.n, budget.target.epsilon or 0.0, records.unit
-    words = f"{', '.join(map(repr, names))} of {n} {unit}s at epsilon={epsilon:g}"
-    if needed > n / n_classes:
-        raise ValueError(
-            f"noise would hide {words}, whatever they say: each of {n_classes} classes needs about"
-            f" {needed:.0f} {unit}s. Nothing was released. Use more {unit}s, an epsilon of"
-            f" {epsilon * needed * n_classes / n:.2g} or more, or metrics that need no {unit}s of"
-            " each class, such as 'accuracy' and 'log_loss'."
-        )
-    if needed > _SMALL_CLASS * n:
-        warn(
-            f"noise will hide {words} if a class has fewer than about {needed:.0f} {unit}s"
-            f" ({100 * needed / n:.0f} %), or if fewer are predicted to be of it. The cost is the"
-            " same then. 'accuracy' and 'log_loss' do not depend on that.",
-            PrivacyWarning,
-            about=("small classes", epsilon),
-        )
-
-
-def _tell_of_variance(sums: Summed, records: Records) -> None:
-    """Tell of R2 where targets must vary much to be told from noise."""
-    n, unit = records.n, records.unit
-    # Parts of the width of the bounds, of which the half is 1 here.
-    middle, beside = (math.sqrt(sums.clear_variance(mean)) / 2 for mean in (0.0, _USUAL_MEAN))
-    if middle > 0.5:
-        raise ValueError(
-            f"noise would hide 'r2' of {n} {unit}s at this epsilon, however much targets vary"
-            " within `target_bounds`. Nothing was released. Use more rows, a larger epsilon, or"
-            " 'root_mean_squared_error'."
-        )
-    if beside > _USUAL_SPREAD:
-        warn(
-            f"'r2' of {n} {unit}s at this epsilon is released only if the standard deviation of the"
-            f" targets is at least {100 * middle:.0f} % of the width of `target_bounds`, or"
-            f" {100 * beside:.0f} % if their mean is a sixth of this width away from the middle."
-            " Otherwise it is NaN or refused, at the same cost. 'root_mean_squared_error' does not"
-            " depend on that.",
-            PrivacyWarning,
-            about=("variance of targets", n),
-        )
 
 
 @dataclass(frozen=True)

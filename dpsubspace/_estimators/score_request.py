@@ -330,6 +330,17 @@ class Asked:
             )
         return cls(names, plain, one)
 
+    def only(self, plain: set[str]) -> Asked:
+        """The same of some metrics alone, by their names in METRICS."""
+        pairs = [each for each in zip(self.names, self.plain, strict=True) if each[1] in plain]
+        names, left = zip(*pairs, strict=True)
+        return replace(self, names=names, plain=left)
+
+    def without(self, plain: set[str]) -> Asked | None:
+        """The same without some metrics; None where no other is left."""
+        left = {*self.plain} - plain
+        return self.only(left) if left else None
+
     def about(self, classes: np.ndarray, pos_label: Any) -> Asked:
         """The same for a model of such classes; ValueError where they do not fit."""
         if len(classes) == 2:

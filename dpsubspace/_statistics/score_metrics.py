@@ -26,11 +26,11 @@ from dpsubspace._statistics.table_intervals import holding, in_order
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
 
 # A count is told from nothing where it is so many standard deviations of its noise.
-_CLEAR = 3.0
+CLEAR = 3.0
 
 # The same of a variance that is divided by: one that noise has just lifted above a lower bar would
 # be far too large, and R2 with it.
-_CLEAR_VARIANCE = 6.0
+CLEAR_VARIANCE = 6.0
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Summed:
     def clear_variance(self, mean: float) -> float:
         """Variance of targets of such a mean, from -1 to 1, that is told from its noise."""
         noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(mean) * self.scales["t"])
-        return _CLEAR_VARIANCE * noise
+        return CLEAR_VARIANCE * noise
 
     def _r2(self, level: float, rng: np.random.Generator) -> Value | None:
         """Share of the variance of targets that is explained, from five moments."""
@@ -283,7 +283,7 @@ class Summed:
         variance = m2 - m1**2
         if variance < self.clear_variance(m1) or variance <= 1 / self.n**2:
             return None
-        noise = self.clear_variance(m1) / _CLEAR_VARIANCE
+        noise = self.clear_variance(m1) / CLEAR_VARIANCE
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         spare = math.sqrt(2) * (self.scales["t^4"] + 8 * abs(m1) * self.scales["t^3"])
         spread = math.sqrt(max(fourth - variance**2, 0.0) + spare)
@@ -302,7 +302,7 @@ class Summed:
 
 def clear_of_noise(scale: float, merged: int) -> float:
     """Sum of so many counts, with noise of a scale each, that is told from nothing."""
-    return max(_CLEAR * scale * math.sqrt(2 * merged), 1.0)
+    return max(CLEAR * scale * math.sqrt(2 * merged), 1.0)
 
 
 def mean_area(of_classes: list[Value]) -> Value:
