@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of
+from scipy.special import ndtr
 
 from dpsubspace import (
     DPSGDClassifier,
@@ -92,6 +93,27 @@ def test_closed_form_agrees_with_the_pld_accountant(relation):
     }[relation]
     pld = PLDAccountant(enum).compose(event).get_epsilon(1e-5)
     assert epsilon_of(event, 1e-5, neighboring_relation=relation) == pytest.approx(pld, rel=1e-3)
+
+
+def test_a_replaced_row_is_charged_for_both_of_its_ends():
+    """Accountants differ here: one takes the multiplier for the distance of two replaced rows.
+
+    It would say 4.729. Two sums that are 2 apart, under noise of 1, have a mu of 2.
+    """
+    charged = epsilon_of(gaussian(1.0), 1e-5, neighboring_relation="replace_one")
+    assert charged == pytest.approx(9.997, abs=5e-4)
+    delta = ndtr(1 - charged / 2) - math.exp(charged) * ndtr(-1 - charged / 2)
+    assert delta == pytest.approx(1e-5, rel=1e-9)
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 3.0, 1e4])
+def test_laplace_noise_without_a_delta_costs_its_epsilon(scale):
+    """Not an infinite one, nor what a grid of losses rounds it up to."""
+    for relation, distance in (("zero_out", 1), ("replace_one", 2)):
+        for count in (1, 7):
+            event = dpa.SelfComposedDpEvent(dpa.LaplaceDpEvent(scale), count)
+            charged = epsilon_of(event, 0.0, neighboring_relation=relation)
+            assert charged == pytest.approx(count * distance / scale, rel=1e-12)
 
 
 def test_other_events_go_to_the_pld_accountant():

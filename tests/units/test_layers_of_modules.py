@@ -310,6 +310,33 @@ def test_other_modules_have_no_products_with_these():
         gradients(made("wide")).inner(gradients(made("linear")))
 
 
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("sides", CONVOLUTIONS)
+def test_rows_that_are_padded_in_any_way_have_gradients_of_autograd(sides, mode, rng):
+    """Read from windows of inputs, they would be those of zeros around the images."""
+    shape, before = (2, *[3] * sides), torch.get_rng_state()
+    torch.manual_seed(0)
+    layer = CONVOLUTIONS[sides](2, 3, 3, padding=1, padding_mode=mode)
+    width = 3 * 3**sides
+    module = nn.Sequential(nn.Unflatten(1, shape), layer, nn.Tanh(), nn.Flatten())
+    module = module.append(nn.Linear(width, 3)).double()
+    torch.set_rng_state(before)
+    X, y = rng.normal(size=(5, int(np.prod(shape)))), np.arange(5) % 3
+    expected = []
+    for row, label in zip(torch.tensor(X), torch.tensor(y), strict=True):
+        loss = nn.functional.cross_entropy(module(row[None]), label[None])
+        found = torch.autograd.grad(loss, list(module.parameters()))
+        expected.append(torch.cat([part.ravel() for part in found]))
+    expected = torch.stack(expected)
+    for gradients in both(module, X, y):
+        torch.testing.assert_close(gradients.dense(), expected, rtol=1e-9, atol=1e-12)
+    gram = ModuleGradients(module, LogLoss(), X, y, n_targets=3).gram()
+    np.testing.assert_allclose(gram, expected @ expected.T, rtol=1e-9)
+
+
 # Sums -----------------------------------------------------------------------------------------
 
 

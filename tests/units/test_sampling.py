@@ -6,11 +6,21 @@ from fractions import Fraction
 import dp_accounting as dpa
 import numpy as np
 import pytest
-from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of, pairs_first, thinned
+from helpers import (
+    CLASSIFIERS,
+    RELATIONS,
+    blobs,
+    calibrate,
+    epsilon_of,
+    pairs_first,
+    releases,
+    thinned,
+)
 from scipy import stats
 
-from dpsubspace import PrivacyError, PrivacyLedger
+from dpsubspace import DPSGDClassifier, DPSGDRegressor, GEPClassifier, PrivacyError, PrivacyLedger
 from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
+from dpsubspace._release import noise
 from dpsubspace._release.noise import SecureNoise, SeededNoise, _Gaps, poisson_indices
 
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
@@ -113,6 +123,29 @@ def test_records_enter_batches_independently(noise):
     assert abs(correlation).max() < 0.4  # by Fisher's transform, of 19,900 pairs: 1e-12
     assert len(noise.poisson_sample(50, 1e-12)) == 0
     np.testing.assert_array_equal(noise.poisson_sample(50, 1 - 1e-15), np.arange(50))
+
+
+FITS = {
+    "linear": lambda **options: DPSGDClassifier(**options),
+    "regression": lambda **options: DPSGDRegressor(target_bounds=(0, 1), data_norm=9.0, **options),
+    "gradients": lambda **options: GEPClassifier(n_components=2, **options),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("fit", FITS)
+def test_a_batch_of_more_rows_than_expected_is_not_cut(monkeypatch, fit):
+    """What is charged is for batches that records enter independently, of any size."""
+    X, y = blobs(n=300)
+    options = {"n_iter": 1, "clip_norm": 1.0, "random_state": 0, "epsilon": 1.0, "delta": 1e-5}
+    sums = []
+    monkeypatch.setattr(noise, "poisson_indices", lambda bits, n, rate: np.arange(n))
+    for batch_size in (10, None):
+        with releases(monkeypatch) as seen:
+            FITS[fit](batch_size=batch_size, **options).fit(X, y)
+        sums.append(seen[0][0].value)
+    assert np.linalg.norm(sums[1]) > 11  # of no batch of 10 rows
+    np.testing.assert_allclose(*sums, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [0.5, 1 / 3, 1 / 15, 2.0**-9, 1e-12])
