@@ -260,10 +260,16 @@ class LinearSource:
         other._set_public(None)
         return other
 
-    def products(self, rows: Array) -> Array | None:
-        if self._products is not None:
+    def products(self, rows: Array, *, by_row: bool = False) -> Array | None:
+        """Inner products with public rows, kept where there is room; `by_row` computes them anew.
+
+        Those of a row are then the same to the last bit wherever it lies.
+        """
+        if self._products is not None and not by_row:
             return self._products[rows, :]
-        return None if self._public is None else self.features.inner(rows, self._public)
+        if self._public is None:
+            return None
+        return self.features.inner(rows, self._public, by_row=by_row)
 
     def _set_public(self, public: Array | None) -> None:
         # Scores, residuals and two copies of them; products with public rows in float64.

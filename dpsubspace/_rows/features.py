@@ -240,8 +240,11 @@ class Features(RecordRows):
             rows = namespace(self.X).asarray(rows, device=self.X.device)
         return self._block(rows, namespace(self.factors).float64)
 
-    def inner(self, rows: Array, others: Array) -> Array:
-        """Inner products of a chunk with other features (m, width): (k, m), in float64."""
+    def inner(self, rows: Array, others: Array, *, by_row: bool = False) -> Array:
+        """Inner products of a chunk with other features (m, width): (k, m), in float64.
+
+        `by_row` is that of :meth:`FeatureBlock.scores`.
+        """
         xp = namespace(self.factors)
         step = max(1, _WIDE // max(self.width, others.shape[0]))
         start, stop = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
@@ -251,7 +254,7 @@ class Features(RecordRows):
         for part in slices(stop - start, step):
             some = slice(start + part.start, start + part.stop)
             block = self._block(some if isinstance(rows, slice) else rows[some], xp.float64)
-            products[part, :] = block.scores(others.T)
+            products[part, :] = block.scores(others.T, by_row=by_row)
         return products
 
     def _chunk(self, rows: slice) -> FeatureBlock:

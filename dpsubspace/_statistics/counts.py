@@ -264,10 +264,13 @@ def _count(count: float) -> BoundedSum:
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
     """Release the mean over records of some numbers in [0, 1] at once.
 
-    Of `values` (n, k), what is outside of [0, 1] is clipped, and NaN counts as 0.
+    Of `values` (n, k), what is outside of [0, 1] is clipped, and NaN counts as 0. Those of a row
+    must be the same to the last bit wherever it lies among the others.
 
     Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
-    null, so their vector by at most sqrt(k). Event: one Gaussian mechanism.
+    null, so their vector by at most sqrt(k). The values of others stay what they are, also where a
+    person with more rows moves theirs to other places, and rounding of the sums alone is in the
+    slack of :meth:`~dpsubspace._rows.records.Records.slack`. Event: one Gaussian mechanism.
     """
     values, records = where_rows_are(_in_unit, values), releases.records_of(values)
     total, slack = record_sums(values, records)

@@ -2,14 +2,53 @@
 
 import numpy as np
 import pytest
-from helpers import pairwise, who
+from helpers import charged, pairwise, releases, replaced, who
 from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    MinMaxScaler,
+    Normalizer,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
 
+from dpsubspace import (
+    DPPCA,
+    BoundedScaler,
+    DPLinearRegression,
+    DPModuleClassifier,
+    DPSGDClassifier,
+    DPSGDFClassifier,
+    DPSGDRegressor,
+    GEPClassifier,
+    GSDScorer,
+    PersonalizedLinearRegression,
+    PrivacyError,
+    PrivacyLedger,
+    PrivateSearch,
+    PublicSubspaceLinearRegression,
+    private_covariance,
+    private_mean,
+    private_quantile,
+    private_spread,
+)
 from dpsubspace._array import as_like, to_numpy
+from dpsubspace._estimators.composites import moved_by_others
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Hinge, LogLoss
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import Records, RowMap
+from dpsubspace._statistics.counts import cell_counts, noisy_radius, noisy_shares
+from dpsubspace._statistics.quantiles import noisy_quantiles
 
 WIDTH, N = 13, 31
 
@@ -205,3 +244,151 @@ def test_a_row_is_on_one_side_of_a_hinge_wherever_it_lies(grouped, width, form):
         found.append(np.concatenate(residuals))
     assert 0 < np.count_nonzero(found[0]) < n
     assert all((found[0][i:] == one).all() for i, one in enumerate(found))
+
+
+# Whole fits -------------------------------------------------------------------------------------
+
+# What is given to these is compared with edges, or was by a model with scores that have a winner.
+LOOKS = (cell_counts, noisy_radius, noisy_quantiles, noisy_shares)
+
+TARGETS = np.arange(1.0, WIDTH + 1)
+PUBLIC = np.random.default_rng(5).normal(size=(40, WIDTH))
+OF_LABELS = {"X_public": (PUBLIC,), "y_public": ((PUBLIC[:, 0] > 0).astype(int),)}
+BUDGET = {"epsilon": 50.0, "delta": 1e-5, "neighboring_relation": "replace_one", "random_state": 0}
+
+
+def numbers(X):
+    """Targets, of each row by itself: a product of matrices rounds by the place."""
+    return (X * TARGETS).sum(axis=1)
+
+
+FITS = {
+    "scaler": lambda X, y, g: BoundedScaler(**BUDGET).fit(X, groups=g),
+    "components": lambda X, y, g: DPPCA(2, mechanism="adaptive", **BUDGET).fit(X, groups=g),
+    "quantile": lambda X, y, g: private_quantile(X, [0.5], bounds=(-9, 9), groups=g, **BUDGET),
+    "spread": lambda X, y, g: private_spread(X, groups=g, **BUDGET),
+    "covariance": lambda X, y, g: private_covariance(X, groups=g, **BUDGET),
+    "mean": lambda X, y, g: private_mean(X, groups=g, **BUDGET),
+    "two means": lambda X, y, g: DPSGDFClassifier(n_iter=2, **BUDGET).fit(X, y, groups=g),
+    "directions": lambda X, y, g: GEPClassifier(n_iter=2, **BUDGET).fit(
+        X, y, groups=g, **OF_LABELS
+    ),
+    "targets": lambda X, y, g: DPSGDRegressor(n_iter=2, **BUDGET).fit(X, numbers(X), groups=g),
+    "columns": lambda X, y, g: DPLinearRegression(**BUDGET).fit(X, numbers(X), groups=g),
+    "projected": lambda X, y, g: PublicSubspaceLinearRegression(
+        n_components=2, subspace="features", **BUDGET
+    ).fit(X, numbers(X), groups=g, X_public=(PUBLIC,)),
+    "heads": lambda X, y, g: PersonalizedLinearRegression(**BUDGET).fit(X, numbers(X), groups=g),
+    "gradients": lambda X, y, g: GSDScorer(n_components=2, **BUDGET).fit(
+        X, y, groups=g, X_public=(PUBLIC,)
+    ),
+    "mirror": lambda X, y, g: DPModuleClassifier(
+        network("kink"), classes=[0, 1, 2], mirror=True, n_iter=1, microbatch_size=5, **BUDGET
+    ).fit(X, y, groups=g, **OF_LABELS),
+}
+MADE_OF = {"rows": np.asarray, "columns": np.asfortranarray, "sparse": sparse.csr_array}
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        (name, form)
+        for i, name in enumerate(FITS)
+        for form in [["rows", "columns"][i % 2], *(["sparse"] if name in ("two means",) else [])]
+    ],
+)
+def test_what_is_compared_with_edges_does_not_move_with_the_rows_of_others(name, form, monkeypatch):
+    """The first person has one row, or some more; looks at all others are the same bits."""
+    n, outputs, found = 203, None, []
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(n, WIDTH)) + 2).astype(np.float32 if name == "mirror" else float)
+    for first in (1, 2, 3, 4):
+        table = np.concatenate([np.tile(X[:1], (first, 1)), X[1:]])
+        groups = np.concatenate([np.zeros(first, dtype=int), np.arange(1, n)])
+        seen = []
+        with monkeypatch.context() as patch, releases(patch, outputs) as released:
+            for look in LOOKS:
+                replaced(patch, look, _watched(look, seen, len(table)))
+            FITS[name](MADE_OF[form](table), (table[:, 0] > 2).astype(int), groups)
+        outputs = outputs or released
+        found.append([values[first:] for values in seen])
+    assert len(found[0]) > 0 and {len(one) for one in found} == {len(found[0])}
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            assert one.tobytes() == other.tobytes()
+
+
+def _watched(look, seen, n_rows):
+    def watched(values, *given, **options):
+        if isinstance(values, np.ndarray) and len(values) == n_rows:
+            seen.append(np.array(values))
+        elif hasattr(values, "cpu"):
+            seen.append(values.cpu().numpy().copy())
+        return look(values, *given, **options)
+
+    return watched
+
+
+def test_coordinates_of_a_row_do_not_depend_on_its_place():
+    X = rows(61, float)
+    step = DPPCA(3, **BUDGET).fit(X)
+    found = [step.transform(X[i:]) for i in range(8)]
+    assert all((found[0][i:] == one).all() for i, one in enumerate(found))
+
+
+# Steps of others --------------------------------------------------------------------------------
+
+PLAIN = np.random.default_rng(1).normal(size=(40, WIDTH))
+EXACT = {
+    "scaler": StandardScaler(),
+    "range": MinMaxScaler(),
+    "quantiles": QuantileTransformer(n_quantiles=20),
+    "power": PowerTransformer(),
+    "normalizer": Normalizer(),
+    "polynomials": PolynomialFeatures(2),
+    "bins": KBinsDiscretizer(4, encode="onehot-dense", quantile_method="averaged_inverted_cdf")
+    if "quantile_method" in KBinsDiscretizer().get_params()
+    else KBinsDiscretizer(4, encode="onehot-dense"),
+    "imputer": SimpleImputer(),
+    "function": FunctionTransformer(np.abs),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_steps_that_are_taken_to_be_exact_give_a_row_the_same_bits_everywhere(name):
+    step, X = EXACT[name].fit(PLAIN), rows(61, float)
+    assert moved_by_others(make_pipeline(FrozenEstimator(step), BoundedScaler())) is None
+    found = [np.asarray(step.transform(X[i:])) for i in range(8)]
+    assert all((found[0][i:] == one).all() for i, one in enumerate(found))
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        FrozenEstimator(PCA(2).fit(PLAIN)),
+        FrozenEstimator(make_pipeline(StandardScaler(), PCA(2)).fit(PLAIN)),
+        FrozenEstimator(ColumnTransformer([("some", PCA(2), [0, 1, 2])]).fit(PLAIN)),
+        FrozenEstimator(RBFSampler(random_state=0).fit(PLAIN)),
+    ],
+)
+def test_a_step_that_rounds_by_the_place_is_refused_with_persons(step, relation):
+    X, y, groups = rows(60, float), np.arange(60) % 2, np.arange(60) // 2
+    options = {"epsilon": 1.0, "neighboring_relation": relation, "random_state": None}
+    model = make_pipeline(step, BoundedScaler(**options))
+    with (
+        PrivacyLedger(epsilon=3.0, delta=1e-5, unit="person", neighboring_relation=relation) as led,
+        pytest.raises(PrivacyError, match="may round the features of a row by where"),
+    ):
+        model.fit(X, y, boundedscaler__groups=groups)
+    assert charged(led) == ()
+    model.fit(X, y)  # rows are records, and their places are public
+    search = PrivateSearch(
+        make_pipeline(step, DPSGDClassifier()), {"dpsgdclassifier__alpha": [0.1]}, epsilon=3.0
+    )
+    with pytest.raises(PrivacyError, match="may round the features of a row by where"):
+        search.fit(X, y, groups=groups)
+    assert not hasattr(search, "privacy_")
