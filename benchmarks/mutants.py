@@ -62,6 +62,66 @@ RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 
 MUTANTS = [
+    # Numbers that add up or have an order, and what is told before a charge.
+    *(
+        Mutant(file, old, new, tests)
+        for file, old, new, tests in [
+            (
+                "_statistics/table_intervals.py",
+                "    begin = np.minimum.accumulate(low[..., ::-1], axis=-1)[..., ::-1]",
+                "    begin = np.sort(low, axis=-1)",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "_statistics/quantiles.py",
+                "    place = np.sort(place, axis=1)[:, np.argsort(np.argsort(levels",
+                "    place = place[:, np.argsort(np.argsort(levels",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "_estimators/table_summary.py",
+                "        outside = any(e.group == NO_GROUP and e.value > 0 for e in counted)",
+                "        outside = False",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "_statistics/table_intervals.py",
+                "    return np.minimum(low, value), np.maximum(high, value)",
+                "    return np.minimum(low, value), high",
+                "estimators/test_table_counts.py",
+            ),
+            (
+                "_estimators/score_noise.py",
+                "needed = self.needed(asked, budget) * (1 + _SURE / CLEAR)",
+                "needed = self.needed(asked, budget)",
+                "estimators/test_private_score.py",
+            ),
+            (
+                "_estimators/score_noise.py",
+                "    _tell_of_noise(asked, budget, sizes)\n",
+                "",
+                "estimators/test_private_score.py",
+            ),
+            (
+                "_estimators/score_noise.py",
+                "clear &= bar * (1 + _SURE / CLEAR_VARIANCE) <=",
+                "clear &= bar / 3 <=",
+                "estimators/test_private_score.py",
+            ),
+            (
+                "_gradients/reach.py",
+                "    for _ in range(_DRAWS):",
+                "    for _ in range(0):",
+                "estimators/test_torch_models.py",
+            ),
+            (
+                "_gradients/reach.py",
+                "        ties = label == 0 and not self.limits.above",
+                "        ties = label == 0",
+                "estimators/test_torch_models.py",
+            ),
+        ]
+    ),
     Mutant(
         "_solvers/equations.py",
         "limits = room / np.maximum(lengths, 1.0)",

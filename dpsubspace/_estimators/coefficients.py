@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -425,6 +426,7 @@ def private_coefficients(
     call = PrivateCall(
         "private_coefficients", budget, noise, records, columns, ("the schema of the table",)
     )
+    _tell_of_noise(budget, len(coding.terms()), records)
     releases = call.paid()
     with plain_arithmetic(None):
         equations = released_equations(coding.design(table, records), releases)
@@ -455,6 +457,23 @@ def _intervals(
         "level": level,
         "simultaneous": simultaneous,
     }
+
+
+def _tell_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
+    """Warn where public sizes tell that noise hides all coefficients.
+
+    The noise of the second moment of rows, beside the largest that all of them could have in one
+    direction.
+    """
+    ratio = budget.scales["moment"] * math.sqrt(2 * n_terms) / records.n
+    if budget.private and ratio > 1:
+        warn(
+            f"the noise of the moments is {ratio:.2g} times as large as what {records.n}"
+            f" {records.unit}s could show: expect intervals without ends. More"
+            f" {records.unit}s, fewer columns or a larger epsilon help.",
+            PrivacyWarning,
+            about=("moments of coefficients", ratio),
+        )
 
 
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:

@@ -29,7 +29,13 @@ from dpsubspace._statistics.table_intervals import (
     onto_margins,
     onto_total,
 )
-from dpsubspace._tables.cells import CellColumn, cells_of_columns, read_columns, values_of
+from dpsubspace._tables.cells import (
+    CellColumn,
+    cells_of_columns,
+    read_columns,
+    tell_of_unlisted,
+    values_of,
+)
 from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -351,7 +357,7 @@ def private_counts(
     noisy = _released(raw, releases, noise_of).reshape(shape)
     counts = _consistent(noisy, records.n) if target.private else noisy
     low, high = holding(counts, *_around(noisy, added, float(level), 1, records.n))
-    return PrivateCounts(
+    found = PrivateCounts(
         tuple(names),
         tuple(axis.labels for axis in axes),
         counts,
@@ -366,6 +372,14 @@ def private_counts(
         {axis.name: axis.edges for axis in axes if axis.edges is not None},
         call.guarantee,
     )
+    tell_of_unlisted(_unlisted(found, axes), schema)
+    return found
+
+
+def _unlisted(found: PrivateCounts, axes: Sequence[CellColumn]) -> dict[str, float]:
+    """Least share of values that are not listed, of columns of categories, by released counts."""
+    codes = {axis.name: axis.n_values for axis in axes if axis.edges is None}
+    return {name: float(found.margin(name).low[cell]) / found.n for name, cell in codes.items()}
 
 
 def _counted(

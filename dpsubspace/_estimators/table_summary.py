@@ -49,6 +49,7 @@ from dpsubspace._tables.cells import (
     in_unit,
     middle_of,
     scale_points,
+    tell_of_unlisted,
     values_of,
 )
 from dpsubspace._tables.parts import read_anywhere
@@ -508,8 +509,10 @@ def private_summary(
     releases = call.paid()
     with plain_arithmetic(None):
         found = plan.released(table, records, releases, float(level))
+    entries = tuple(found.entries(float(level)))
+    tell_of_unlisted(plan.unlisted(entries, records.n), schema)
     return PrivateSummary(
-        tuple(found.entries(float(level))),
+        entries,
         plan.groups,
         by,
         records.n,
@@ -581,6 +584,16 @@ class _Summary:
     def n_groups(self) -> int:
         """Number of groups, with that of rows that are in none."""
         return len(self.groups) + (self.by is not None)
+
+    def unlisted(self, entries: Sequence[SummaryEntry], n: int) -> dict[str, float]:
+        """Least share of values that are not listed, of each column, by released counts."""
+        found = dict.fromkeys(self.schema.categories, 0.0)
+        for each in entries:
+            if each.statistic == "count" and each.category == UNLISTED:
+                found[each.column] += each.low / n
+            elif each.group == NO_GROUP and not self.schema[str(self.by)].missing:
+                found[str(self.by)] += each.low / n
+        return found
 
     def parts(self) -> dict[str, Part]:
         numbers = len(self.schema.numbers)

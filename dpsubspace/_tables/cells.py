@@ -15,6 +15,7 @@ from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import MISSING, Kind
 from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import Schema, Table
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 # What rows are called that have no value, and those whose value is none of the categories.
 NO_VALUE, UNLISTED = "missing", "not listed"
@@ -61,6 +62,24 @@ class CellColumn:
             return cells_of_codes(values, self.n_values)
         found = np.searchsorted(self.edges[1:-1], values, side="right")
         return np.where(np.isnan(values), self.n_values, found).astype(np.intp)
+
+
+# Share of all records that are not listed, by released counts, from which it is told.
+_MANY_UNLISTED = 0.1
+
+
+def tell_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
+    """Warn of columns with many values that are none of their categories, as was released."""
+    for name, share in shares.items():
+        if share >= _MANY_UNLISTED:
+            warn(
+                f"at least {share:.0%} of the values of column {shown(name)} are not listed, as the"
+                f" released counts show: they are none of {shown(list(schema[name].values))}. Does"  # type: ignore[attr-defined]
+                " the table write them otherwise, such as with a blank before them or in capitals?"
+                " Schema.check tells whoever may see the rows.",
+                PrivacyWarning,
+                about=("not listed", name),
+            )
 
 
 def cells_of_codes(codes: np.ndarray, n_values: int) -> np.ndarray:

@@ -169,6 +169,8 @@ NOT_PRIVATE = (
 _NARROW, _OUTER, _LOWEST = 0.2, 0.01, 0.1
 # Most values of a column that are told, and fewest rows that a guess about ids and labels needs.
 _MOST, _FEWEST = 5, 20
+# Most different values beyond an end of a range that may be codes of missing ones.
+_CODES = 2
 
 
 def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[str, str]]:
@@ -259,9 +261,9 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
     low, high = kind._ends
     below, above = values < low, values > high
     if below.any():
-        yield f"{_share(below)} below {low!r}, and counted as {low!r}."
+        yield f"{_share(below)} below {low!r}, and counted as {low!r}{_alike(values[below])}."
     if above.any():
-        yield f"{_share(above)} above {high!r}, and counted as {high!r}."
+        yield f"{_share(above)} above {high!r}, and counted as {high!r}{_alike(values[above])}."
     if kind.log:
         return
     cut, width = np.clip(values, low, high), float(high) - float(low)
@@ -271,6 +273,18 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
         yield "has half of its values in the lowest tenth of the range: log=True may suit it."
     elif used < _NARROW:
         yield f"has nearly all of its values in {used:.1%} of the range: it is wider than needed."
+
+
+def _alike(outside: np.ndarray) -> str:
+    """What to say where values outside of a range are the same ones again and again."""
+    values, counts = np.unique(outside, return_counts=True)
+    if counts.min() < 2 or len(values) > _CODES:
+        return ""
+    each = " or ".join(f"{value:g}" for value in values)
+    return (
+        f": all of them are {each}. If that stands for missing values, make them missing in the"
+        " table, and write missing=True"
+    )
 
 
 def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
@@ -292,6 +306,8 @@ def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
 
 def _close(value: Any, kind: Any) -> str:
     """The category that a text may be meant for, if there is one."""
+    if isinstance(value, str) and value.strip() != value and value.strip() in kind.values:
+        return f", which is {shown(value.strip())} with a blank before or after it"
     close = nearest(value, kind.values) if isinstance(value, str) else None
     form = form_of_both(value, close) if close else None
     other = f", with other characters: write both in Unicode's form {form}" if form else ""

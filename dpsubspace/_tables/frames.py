@@ -168,7 +168,7 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
         missing = np.asarray(series.isna(), dtype=bool)
         return Numeric(series.to_numpy(dtype=wide, na_value=fill), missing)
     if kind in "mM":
-        raise refused(label, "dates or times")
+        raise refused(label, "durations" if kind == "m" else "dates or times")
     found = None
     with suppress(TypeError, NotImplementedError, OverflowError):  # of what pandas cannot hash
         found = series.factorize()
@@ -192,7 +192,7 @@ def _of_polars(series: Any, label: str) -> Numeric | Coded:
     if name == "Object":
         return _of_objects(series.to_list(), label)
     if dtype.is_temporal():
-        raise refused(label, "dates or times")
+        raise refused(label, "durations" if name == "Duration" else "dates or times")
     raise refused(label, "bytes" if name == "Binary" else "lists or other objects")
 
 
@@ -221,7 +221,8 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
         # Arrow's check of what a type can hold would name a value in its message.
         return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
     if name.startswith(("date", "time", "duration", "month")):
-        raise refused(label, "dates or times")
+        spans = name.startswith(("duration", "month"))
+        raise refused(label, "durations" if spans else "dates or times")
     raise refused(label, "bytes" if "binary" in name else "lists or other objects")
 
 
@@ -254,8 +255,8 @@ _MAY_BE_NAN = (float, np.floating, Decimal)
 
 # What values are, by their type. NumPy counts its time spans among the integers.
 _WHAT: list[tuple[tuple[type, ...], str]] = [
-    ((datetime.date, datetime.time, datetime.timedelta), "dates or times"),
-    ((np.datetime64, np.timedelta64), "dates or times"),
+    ((datetime.timedelta, np.timedelta64), "durations"),
+    ((datetime.date, datetime.time, np.datetime64), "dates or times"),
     ((bool, int, float, np.bool_, np.integer, np.floating, Decimal, Fraction), "numbers"),
     ((str,), "text"),
     ((bytes, bytearray), "bytes"),
@@ -276,7 +277,11 @@ def what_is(kind: type) -> str:
 def refused(label: str, what: str) -> ValueError:
     """Error for a column whose values are neither numbers nor categories."""
     way_out = {
-        "dates or times": "turn them into a number, such as the days since a date that is public",
+        "dates or times": (
+            "turn them into a number, such as the days since a date that is public, or into text of"
+            " a few categories, such as the year"
+        ),
+        "durations": "turn them into a number of days or hours",
         "bytes": "decode them to text",
         "complex numbers": "pass their real and imaginary parts as two columns",
     }.get(what, "turn them into columns of numbers or of text")

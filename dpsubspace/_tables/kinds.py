@@ -280,11 +280,14 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
     if None in families:
         wrong = next(value for value in found if family(value) is None)
         gap = what_is(type(wrong)) == "missing" or (isinstance(wrong, float) and wrong != wrong)
-        way_out = (
-            "a missing value is no category: leave it out and write missing=True."
-            if gap
-            else "a category is a text, a finite number, or True or False."
-        )
+        way_out = "a category is a text, a finite number, or True or False."
+        if gap:
+            way_out = "a missing value is no category: leave it out and write missing=True."
+        elif what_is(type(wrong)) in ("dates or times", "durations"):
+            way_out += (
+                " Turn the column into text, such as the year, and write what it can be; or into a"
+                " number, and write its range."
+            )
         raise ValueError(f"Categories(values) has the value {shown(wrong)}: {way_out}")
     if len(families) > 1:
         raise ValueError(

@@ -149,11 +149,18 @@ def test_intervals_cover_where_nearly_all_residuals_are_small():
 
 def test_nothing_is_known_where_there_are_too_few_rows():
     frame = patients(30)
-    with pytest.warns(PrivacyWarning, match="intervals have no ends"):
-        found = private_coefficients(
-            frame, schema("age", "ward", "stay"), "stay", epsilon=0.01, random_state=0
-        )
+    asked = (frame, schema("age", "ward", "stay"), "stay")
+    with pytest.warns(PrivacyWarning) as told:
+        found = private_coefficients(*asked, epsilon=0.01, random_state=0)
     assert np.isinf(found.low).any()
+    assert "times as large as what 30 rows could show" in str(told[0].message)
+    assert "intervals have no ends" in str(told[1].message)
+    ledger = PrivacyLedger(1.0, 1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(PrivacyWarning, match="could show"):  # by public sizes, before a charge
+            ledger.run(private_coefficients, *asked, epsilon=0.01)
+    assert len(ledger.entries) == 0
 
 
 def test_levels_are_free_and_nested():

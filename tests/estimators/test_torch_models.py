@@ -440,6 +440,9 @@ def test_probabilities_of_many_classes_are_no_scores(end):
             warn_of_limits(limits.kind, 3, labels=True)
     text, *_ = told_by(DPModuleClassifier(nn.Sequential(body, end), **OPTIONS), X, y)
     assert "comes near to 1" in text
+    for parameter in body.parameters():  # as heads are often begun
+        nn.init.zeros_(parameter)
+    assert not limits_of(nn.Sequential(nn.Linear(5, 5), body), (5,), torch.device("cpu")).kind
 
 
 def test_a_module_is_told_of_before_anything_is_charged():

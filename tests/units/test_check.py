@@ -37,6 +37,14 @@ def test_a_table_that_agrees(capsys, library):
     [
         ("age", [130.0, *ROWS["age"][1:]], Range(18, 95), "1 of 40 values (2.5%) are above 95"),
         ("age", [1.0, *ROWS["age"][1:]], Range(18, 95), "1 of 40 values (2.5%) are below 18"),
+        (
+            "age",
+            [999, 999, *ROWS["age"][2:]],
+            Range(18, 95),
+            "are above 95, and counted as 95: all of",
+        ),
+        ("age", [-1, -9, -1, -9, *ROWS["age"][4:]], Range(18, 95), "all of them are -9 or -1. If"),
+        ("ward", [" A", *ROWS["ward"][1:]], KIND["ward"], "which is 'A' with a blank before or"),
         ("age", ROWS["age"], Range(0, 5000), "in 1.4% of the range"),
         ("age", np.geomspace(1, 1000, N), Range(0, 1000), "log=True may suit it"),
         ("age", [np.nan, *ROWS["age"][1:]], Range(18, 95), "write missing=True"),
