@@ -45,13 +45,16 @@ from dpsubspace._solvers.descent import (
 )
 from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, noisy_map, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
-from dpsubspace._solvers.relevance import Groups, Relevance
+from dpsubspace._solvers.relevance import Groups, Relevance, penalties
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.interactions import Interactions, drawn
 from dpsubspace.exceptions import warn
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
 MOST_ITERATIONS = 5_000
+
+# How often penalties follow from weights, and weights from penalties.
+_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,8 @@ class LinearFit(Plan):
             if shift is not None:
                 means = mean_of_rows(shift.mean, features.bias)
             interactions = partial(drawn, table, means=means, rng=rng)
-        return Relevance(self.groups, plan, each, features.width, interactions)
+        n_samples = features.n_samples if self.loss.probabilistic else None
+        return Relevance(self.groups, plan, each, features.width, interactions, n_samples)
 
     def _noise_left(
         self,
@@ -283,7 +287,8 @@ class LinearFit(Plan):
         if not releases.budget.private:
             if self.guide is None or self.guide.has_objective(problem):
                 # Without a residual, weights leave their start along the directions only.
-                return (*minimised(problem, plan, problem.directions, after_step), None)
+                found = minimised(problem, plan, problem.directions, after_step)
+                return (*self._penalised(problem, plan, *found, after_step), None)
             if self.descent.learning_rate == "auto":
                 plan = replace(plan, learning_rate=stable_step(problem.source, plan.alpha))
         weights = train(
@@ -297,6 +302,30 @@ class LinearFit(Plan):
             after_step=after_step,
         )
         return weights, plan.n_iter, plan.learning_rate
+
+    def _penalised(
+        self, problem: Problem, plan: TrainingPlan, weights: Array, n_iter: int, after_step: Any
+    ) -> tuple[Array, int]:
+        """Weights of a table with the penalties that they call for, as a private fit has them."""
+        groups = self.groups
+        if groups is None or not self.loss.probabilistic or plan.alpha == 0.0:
+            return weights, n_iter
+        n_samples, of = problem.source.n_samples, groups.of
+        for _ in range(_ROUNDS):
+            own = to_numpy(weights)[: len(of)]
+            energies = np.bincount(of, np.sum(own**2, axis=1))
+            found = penalties(
+                energies, np.zeros_like(energies), groups, own.shape[1], n_samples, plan.alpha
+            )
+            penalised = to_numpy(problem.penalised).copy()
+            penalised[: len(of), 0] = found[of] / plan.alpha
+            problem = replace(
+                problem, start=weights, penalised=as_like(penalised, problem.penalised)
+            )
+            left = replace(plan, n_iter=max(1, plan.n_iter - n_iter))
+            weights, more = minimised(problem, left, problem.directions, after_step)
+            n_iter += more
+        return weights, n_iter
 
 
 def _noise_of_entries(clip_norm: float, n_samples: int, budget: Budget) -> float:

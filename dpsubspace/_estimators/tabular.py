@@ -283,6 +283,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
     declared, and what the model takes to be public.
 
+    The `alpha` of a classifier is the least penalty on weights: it penalises those of a column
+    more where released weights show that rows would be fitted by chance. 0 turns this off.
+
     There is one budget. `epsilon`, `delta` and `neighboring_relation` may be set in the pipeline
     or in its model, and hold for both steps, whose parameters ``fit`` does not change. Where one
     is set in the pipeline, a step must have the same value, or the default of its class, which

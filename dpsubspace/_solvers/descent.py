@@ -480,8 +480,7 @@ def train(
             if len(found[0]) > len(state[0]):
                 whole = whole.widened(relevance.added)
                 each = visits.enter_context(over_chunks(whole))
-                shrink = relevance.widened(shrink, plan.alpha)
-            seen = whole.weighed(relevance.columns)
+            seen, shrink = whole.weighed(relevance.columns), relevance.penalty(found[0])
             return found
 
         found = _descend(plan, released, turned, params, after_step)

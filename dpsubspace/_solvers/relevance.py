@@ -29,6 +29,7 @@ from dpsubspace._solvers.descent import TrainingPlan
 # (benchmarks/pages/table_columns.md), a few seeds each.
 _TURNS, _KEPT = (0.15, 0.25, 0.4, 0.55), 0.15
 _ADDING = 0.25  # The turn at which columns are added
+_STABLE = 0.5  # most that a penalty times the learning rate can be
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,8 @@ class Relevance:
 
     `each` is the standard deviation of the noise of an entry of a mean gradient. `interactions`
     makes more columns of the shares that were found, (g,), or none: the descent goes on with these
-    as well, from weights of 0.
+    as well, from weights of 0. `n_samples` is the number of records, for losses of probabilities
+    that may be penalised by what was found; None leaves the penalty of the plan.
     """
 
     def __init__(
@@ -66,10 +68,12 @@ class Relevance:
         each: float,
         width: int,
         interactions: Callable[[np.ndarray], Added | None] | None = None,
+        n_samples: int | None = None,
     ):
         self._groups, self._plan, self._each = groups, plan, each
         self._others = np.ones(width - len(groups.of))
         self._turns = {round(turn * plan.n_iter) for turn in _TURNS} - {0}
+        self._n_samples, self._penalties = n_samples, np.full(len(groups.shares), plan.alpha)
         self._more, self._adding = interactions, max(1, round(_ADDING * plan.n_iter))
         self.added: Added | None = None  # columns behind the first p
         self._beside = np.zeros(plan.n_iter)  # as `_carried`, of these columns
@@ -103,6 +107,10 @@ class Relevance:
         noise = self._plan.noise_before(t) ** 2 @ self._carried[:t] ** 2
         noise = noise * self._each**2 * self._sizes * found.shape[1]
         left, self._shares = shrunk(energies, noise, self._groups.shares)
+        if self._n_samples is not None and t == max(self._turns):
+            self._penalties = penalties(
+                energies, noise, self._groups, found.shape[1], self._n_samples, self._plan.alpha
+            )
         if self._more is not None and t == self._adding:
             self.added = self._more(self._shares)
             self._beside[t:] = 0.0 if self.added is None else np.sqrt(self.added.share)
@@ -119,6 +127,14 @@ class Relevance:
         xp, p = namespace(entries), len(self._groups.of)
         more = as_like(np.full((self.added.width, entries.shape[1]), value), entries)
         return xp.concat([entries[:p, :], more, entries[p:, :]], axis=0)
+
+    def penalty(self, like: Array) -> Array:
+        """Penalty on the square of each weight as it is now, halved, (width, 1)."""
+        own = self._penalties[self._groups.of] * self.columns[: len(self._groups.of)] ** 2
+        most = max(self._plan.alpha, _STABLE / max(self._plan.learning_rate, 1e-300))
+        added = np.full(0 if self.added is None else self.added.width, self._plan.alpha)
+        found = np.concatenate([np.minimum(own, most), added, np.zeros_like(self._others)])
+        return as_like(found, like)[:, None]
 
     def unweighed(self, weights: Array) -> Array:
         """Weights of the columns as they are, with the same scores."""
@@ -166,3 +182,40 @@ def shrunk(
     moved = np.sqrt(sure) * (1 - _KEPT)
     shares = (1 - moved) * first + moved * norms / norms.sum()
     return 1 - shrinking * (1 - factors), shares
+
+
+def penalties(
+    energies: np.ndarray,
+    noise: np.ndarray,
+    groups: Groups,
+    n_outputs: int,
+    n_samples: int,
+    least: float,
+) -> np.ndarray:
+    """Penalty on the squares of the weights of each group, halved, by the mean loss; (g,).
+
+    `energies` are squared norms of the groups of weights, of which `noise` is what noise of privacy
+    adds on average. `least` is what penalties are at least; if it is 0, there are none.
+
+    Weights of a group are taken to be normal, with a variance that makes the weights that were
+    found most likely (the evidence of MacKay, 1992): the penalty is ``d / (n |w|^2)``, where d
+    counts the weights that the rows, and not the penalty, decide. The curvature of the loss that d
+    follows from is that of equally frequent classes, and of columns that fill their ranges. Noise
+    of privacy holds weights back from the chance of single rows, as a penalty would: a penalty
+    counts as far as that chance is not hidden by noise.
+    """
+    classes = max(n_outputs, 2)
+    sizes = np.bincount(groups.of, minlength=len(groups.shares)).astype(np.float64)
+    curvatures = groups.shares / np.maximum(sizes, 1.0) * (classes - 1) / classes**2 / 2
+    free, found = (classes - 1) * sizes, np.full(len(sizes), least)
+    if least == 0.0:
+        return found
+    for _ in range(_ROUNDS):
+        decided = free * curvatures / (curvatures + found)
+        found = np.minimum(decided / (n_samples * np.maximum(energies, 1e-300)), _MOST * curvatures)
+    chance = free / (n_samples * (curvatures + found))
+    return np.maximum(found * chance / (chance + noise), least)
+
+
+# Until the number of decided weights settles; what leaves next to nothing of a weight.
+_ROUNDS, _MOST = 3, 100.0
