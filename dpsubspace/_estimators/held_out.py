@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection, unwrapped
-from dpsubspace._estimators.model_outputs import answer, shown_to
+from dpsubspace._estimators.model_outputs import answer, check_types_for, shown_to
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.elsewhere import load
@@ -140,6 +140,7 @@ class _Reader:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
         if is_collection(X):
             self._check_columns(X, y)
+            check_types_for(self.frozen.model, X)
             block = replace(self, alone=split_groups(groups)[0] is not None)
             arrays = load(X, y, block, *split_groups(groups))
             records = check_groups(groups, arrays[ROWS])
@@ -156,6 +157,7 @@ class _Reader:
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
         X = unwrapped("X", X)
+        refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):

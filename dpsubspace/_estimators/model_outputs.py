@@ -18,10 +18,12 @@ import numpy as np
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 
 from dpsubspace._checks import is_collection, is_ours
-from dpsubspace._estimators.composites import predictor
+from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._rows.dask_parts import whole
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
+from dpsubspace._tables.parts import check_types
+from dpsubspace._tables.schema import Schema
 
 
 def by_record(
@@ -53,6 +55,14 @@ def by_record(
     parts = [says(taken(X, some), some) for some in people]
     place = np.argsort(rows)
     return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+
+
+def check_types_for(model: Any, X: Any) -> None:
+    """ValueError where Dask may give a model other categories than there are, by their types."""
+    for part in opened(model, fitted=True).walk() if hasattr(X, "columns") else ():
+        schema = getattr(part.model, "schema_", None)
+        if isinstance(schema, Schema) and not set(schema) - set(X.columns):
+            check_types(X._meta, schema, "X")
 
 
 def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:

@@ -21,6 +21,7 @@ from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import Categories
+from dpsubspace._tables.parts import check_types
 from dpsubspace._tables.schema import Schema, as_schema, check_columns, read_table
 from dpsubspace.exceptions import warn
 
@@ -230,7 +231,9 @@ class PublicGroups:
                 " column of `X`, and pass the column with its levels, as in by={'sex': ['f', 'm']}."
             )
         frame, name, kind = _column(by, model, X)
-        check_columns(frame, Schema({name: kind}), "X")
+        schema = Schema({name: Categories(kind.values, missing=True)})
+        check_columns(frame, schema, "X")
+        check_types(frame._meta, schema, "X")
         return kind.values
 
 

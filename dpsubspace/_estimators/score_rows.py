@@ -10,7 +10,13 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection, unwrapped
-from dpsubspace._estimators.model_outputs import NUMBERS, Outputs, by_record, threshold_of
+from dpsubspace._estimators.model_outputs import (
+    NUMBERS,
+    Outputs,
+    by_record,
+    check_types_for,
+    threshold_of,
+)
 from dpsubspace._estimators.score_release import Said
 from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._rows.blocks import ROWS
@@ -46,6 +52,7 @@ class ScoredRows:
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         X = unwrapped("X", X)
+        refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         n = X.shape[0] if hasattr(X, "shape") else len(X)
@@ -153,6 +160,7 @@ class ScoredParts:
         check_model(says, asked)
         if y is None:
             raise ValueError("private_score needs labels or targets: requires y to be passed.")
+        check_types_for(says.model, X)
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
         block = _BlockOfScores(says, asked, by, alone=split_groups(groups)[0] is not None)
         arrays = load(X, y, block, *split_groups(groups))

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby, pairwise, repeat
 from operator import itemgetter
@@ -164,10 +165,32 @@ class _Reading:
                 return
             file = getattr(tagged.fragment, "path", None)
             yield "the dataset" if file is None else f"the file {file}", tagged.record_batch
-        raise ValueError(
-            f"PyArrow could not read the dataset by its schema ({failed}). Compare the types of"
-            " dataset.schema with those of each file: a column of text may be one of numbers in"
-            " another file, or have other entries than the first rows of a CSV file show."
+        why = self._why()
+        raise ValueError(f"PyArrow could not read the dataset by its schema ({failed}). {why}")
+
+    def _why(self) -> str:
+        """What files say of their types, where it is not what the schema says, and the way out."""
+        import pyarrow
+
+        wanted = {*self.columns, *(self.targets or ())}
+        for each in _leaves(self.dataset):
+            for file in each.get_fragments():
+                own = None
+                with suppress(pyarrow.ArrowException, OSError):  # messages may have an entry
+                    own = file.physical_schema
+                for name in wanted.intersection(own.names if own is not None else ()):
+                    kind, asked = own.field(name).type, self.dataset.schema.field(name).type
+                    if kind != asked:
+                        return (
+                            f"The file {getattr(file, 'path', None)} has {kind} in the column"
+                            f" {shown(name)}, and dataset.schema says {asked}: pass a `schema` to"
+                            " pyarrow.dataset.dataset in which the column is of a type that holds"
+                            " the values of all files, as float64 does of whole numbers and halves."
+                        )
+        return (
+            "Compare the types of dataset.schema with those of each file: a column of text may be"
+            " one of numbers in another file, or have other entries than the first rows of a CSV"
+            " file show."
         )
 
     def part(self, number: int, piece: _Piece) -> RowPart:

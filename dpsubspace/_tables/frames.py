@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -170,8 +171,9 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
     if kind in "mM":
         raise refused(label, "durations" if kind == "m" else "dates or times")
     found = None
-    with suppress(TypeError, NotImplementedError, OverflowError):  # of what pandas cannot hash
-        found = series.factorize()
+    # Of objects, pandas may take two values of different types for one where others lie between.
+    with suppress(TypeError, NotImplementedError, OverflowError):  # of what it cannot hash
+        found = series.factorize() if not isinstance(dtype, np.dtype) else None
     if found is None:
         return _of_objects(series.to_numpy(dtype=object).tolist(), label)
     return _without_missing(found[0], found[1].tolist())
@@ -207,9 +209,8 @@ def _of_polars_text(series: Any) -> Coded:
 def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     name = str(column.type)
     if name.startswith("run_end_encoded"):
-        import pyarrow.compute as functions
-
-        return _of_arrow(functions.run_end_decode(column), label)
+        decoded: Any = import_module("pyarrow.compute")  # of which stubs do not know this function
+        return _of_arrow(decoded.run_end_decode(column), label)
     if name in ("string", "large_string", "string_view") or name.startswith("dictionary"):
         return _of_arrow_text(column, declared=name.startswith("dictionary"))
     if name.startswith(("int", "uint")) or name == "bool":

@@ -374,6 +374,20 @@ def test_a_file_that_arrow_cannot_read_by_the_schema_is_refused_without_its_valu
     assert "secret" not in str(error) and error.__cause__ is error.__context__ is None
 
 
+def test_whole_numbers_in_one_file_and_halves_in_another_name_file_and_column(tmp_path):
+    """By what the files say of their types; the way out is taken."""
+    for number, first in enumerate([41, 41.5]):
+        rows = pyarrow.table({"age": [first, 52] * 60, "label": ["a", "b"] * 60})
+        pq.write_table(rows, tmp_path / f"{number}.parquet")
+    made = tabular_pipeline(clone(MODEL), {"age": Range(18, 95)})
+    error = refused(made, ds.dataset(tmp_path), "label", match="could not read the dataset by")
+    assert f"{tmp_path / '1.parquet'} has double in the column 'age', and dataset" in str(error)
+    assert "says int64: pass a `schema`" in str(error) and "41" not in str(error)
+    types = pyarrow.schema({"age": pyarrow.float64(), "label": pyarrow.string()})
+    there = clone(made).fit(ds.dataset(tmp_path, schema=types), "label")
+    assert there.classes_.tolist() == ["a", "b"]
+
+
 # Files that change ------------------------------------------------------------------------------
 
 

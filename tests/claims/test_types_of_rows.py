@@ -18,8 +18,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from in_parts import cluster_here
 from pyarrow import parquet as pq
+from sklearn.frozen import FrozenEstimator
 
-from dpsubspace import Categories, Range
+from dpsubspace import (
+    Categories,
+    DPCalibratedClassifier,
+    DPSGDClassifier,
+    Range,
+    private_score,
+    tabular_pipeline,
+)
 from dpsubspace._rows import dataset_parts
 from dpsubspace._rows.remote import for_each_part
 from dpsubspace._tables.parts import read_anywhere
@@ -217,3 +225,22 @@ def test_categories_that_floats_do_not_tell_apart_are_refused(kind):
     ):
         read_table(frame, schema)
     assert read_table(frame, Schema({"x": Categories([2.0**60, 1.0], missing=True)}))
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:columns that the schema does not name")
+def test_models_and_groups_with_such_categories_are_refused_by_type(tmp_path):
+    """What a fitted model is shown of Dask, and levels of groups, before anything is read."""
+    pytest.importorskip("distributed")
+    frame = of_files(pa.table({"x": [1, BIG] * 40, "y": [0, 1] * 40}), tmp_path / "files")
+    model = tabular_pipeline("classification", {"x": Categories([1, BIG + 1], missing=True)})
+    here = pd.DataFrame({"x": pd.array([1, BIG] * 40, dtype="Int64")})
+    model.set_params(epsilon=1.0).fit(here, [0, 1] * 40)
+    whole = DPSGDClassifier().fit(np.arange(80.0)[:, None], [0, 1] * 40)
+    for act in (
+        lambda: private_score(model, frame, frame["y"], epsilon=1.0),
+        lambda: DPCalibratedClassifier(FrozenEstimator(model)).fit(frame[["x"]], frame["y"]),
+        lambda: private_score(whole, frame[["x"]], frame["y"], by={"x": [1, BIG + 1]}, epsilon=1.0),
+    ):
+        with pytest.raises(ValueError, match=r"Column 'x' of `X` becomes one of floats"):
+            act()
