@@ -252,7 +252,9 @@ def texts():
             ledger.run(dp.private_mean, X, epsilon=0.2, random_state=0, **whose)
             with ledger:
                 pipe = make_pipeline(StandardScaler(), clone(small))
-                pipe.fit(X, y, **{f"dpsgdclassifier__{name}": who for name, who in whose.items()})
+                names = {f"dpsgdclassifier__{name}": who for name, who in whose.items()}
+                with contextlib.suppress(dp.PrivacyError):  # a step learns without noise
+                    pipe.fit(X, y, **names)
             for subject, of in {"model": model, "ledger": ledger}.items():
                 report = dp.privacy_report(of, date="2026-01-02")
                 styles = {"text": str, "JSON": type(report).to_json, "HTML": type(report).to_html}

@@ -60,6 +60,7 @@ CELLS, CHOICE, HELD = (f"claims/test_{x}.py" for x in ("score_cells", "choice", 
 REGRESSION = "estimators/test_linear_regression.py"
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
+WORKERS, SEEN = "workflow/test_ledger_workers.py", "workflow/test_ledger_seen.py"
 
 MUTANTS = [
     # Numbers that add up or have an order, and what is told before a charge.
@@ -912,6 +913,55 @@ MUTANTS = [
                 "if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:",
                 "if False:",
                 "workflow/test_planner.py",
+            ),
+            (
+                "_accounting/permission.py",  # a worker forgets what estimators bring
+                "if found is not None and in_worker():",
+                "if False:",
+                WORKERS,
+            ),
+            (
+                "_accounting/permission.py",  # a function does not look at the model that it gets
+                "one = next(iter(found), None) if len(found) < 2 else _AmbiguousLedger()",
+                "one = None",
+                WORKERS,
+            ),
+            (
+                "_workflow/watch.py",  # a ledger that was closed is charged
+                "return self.session in book.sessions",
+                "return True",
+                f"workflow/test_ledger_block.py {WORKERS}",
+            ),
+            (
+                "_estimators/context.py",  # a default is spent
+                'elif payer is not None and "epsilon" not in kwargs:',
+                "elif False:",
+                WORKERS,
+            ),
+            (
+                "_estimators/context.py",
+                "if payer is None and in_worker():",
+                "if False:",
+                WORKERS,
+            ),
+            (
+                "_estimators/context.py",  # a block takes what a ledger's fit refuses
+                "if steps:",
+                "if False:",
+                SEEN,
+            ),
+            ("_workflow/report_words.py", "if account.seen:", "if False:", SEEN),
+            (
+                "_workflow/filter.py",
+                "found = [_BROKEN] if any(KINDS[kind].breaks for kind, *_ in seen) else []",
+                "found = []",
+                SEEN,
+            ),
+            (
+                "_workflow/journal.py",  # what is not private is not written
+                "{name: finite(getattr(split, name)) for name in _SPLIT}",
+                "{name: getattr(split, name) for name in _SPLIT}",
+                SEEN,
             ),
             (
                 "_workflow/ledger_state.py",

@@ -5,7 +5,9 @@ on, since scikit-learn clones estimators and sends them to threads and processes
 there are three ways to find one, and the nearest counts: the code around the fit (``with ledger``,
 ``ledger.fit``), which a context variable tells; the *address* that a clone or a pickle was given
 where it was made, which leads there from another process; and the one ledger that is open in
-this process, for threads, which context variables do not reach. Where several ledgers are open and
+this process, for threads, which context variables do not reach. Functions have the address of the
+models that they are given. In a worker process the one ledger is that of which estimators have
+brought an address there, as long as it is open. Where several ledgers are open and
 neither of the first two ways tells which, nothing is released.
 
 The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
@@ -15,6 +17,7 @@ or a callback that keeps the context variables of a block finds what was around 
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -190,6 +193,8 @@ class Payer:
     # Takes a kind and the name of a class: what was seen beside releases, for reports. None where
     # what is around the release was noted already.
     note: Note | None = None
+    # Says what is left of a budget, for errors; None where nobody may spend more than was planned.
+    left: Callable[[], str] | None = None
 
 
 class Address(Protocol):
@@ -207,6 +212,10 @@ class Address(Protocol):
         """
         ...
 
+    def is_open(self) -> bool | None:
+        """Whether the ledger is open; None where there is no way to it from this machine."""
+        ...
+
 
 @dataclass(frozen=True)
 class _AmbiguousLedger:
@@ -216,6 +225,9 @@ class _AmbiguousLedger:
 
     def payer(self) -> Payer | None:
         raise PrivacyError(_SEVERAL)
+
+    def is_open(self) -> bool | None:
+        return True
 
 
 _SEVERAL = (
@@ -235,6 +247,9 @@ class _FromTask:
     def payer(self) -> Payer | None:
         return None if self.ledger is None else self.ledger.payer()
 
+    def is_open(self) -> bool | None:
+        return False if self.ledger is None else self.ledger.is_open()
+
 
 @dataclass(eq=False)
 class _Block:
@@ -249,6 +264,10 @@ class _Block:
 
 _AROUND: ContextVar[_Block | None] = ContextVar("payer", default=None)
 _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
+_ARRIVED: dict[Address, None] = {}  # of other processes, by what estimators brought along
+_CARRIED: ContextVar[Address | None] = ContextVar(
+    "carried", default=None
+)  # by what a call is given
 
 
 @contextmanager
@@ -277,6 +296,47 @@ def open_here(session: str) -> Payer | None:
     return _OPEN.get(session)
 
 
+def in_worker() -> bool:
+    """Whether this process was started by another one to work for it, or this is a task of Dask."""
+    return multiprocessing.parent_process() is not None or in_task()
+
+
+def bring(address: Address) -> None:
+    """Let this process, if it is a worker, know the ledger of an estimator that has come to it."""
+    found = address_once_used(address)
+    if found is not None and in_worker():
+        _ARRIVED[found] = None
+
+
+def _open_elsewhere() -> list[Address]:
+    """Ledgers of other processes that are known here and open."""
+    for address in [address for address in _ARRIVED if not address.is_open()]:
+        _ARRIVED.pop(address, None)
+    return [*_ARRIVED]
+
+
+@contextmanager
+def carrying(addresses: Iterable[Address]) -> Iterator[None]:
+    """Within it what releases something is charged where these lead, if there is an open ledger.
+
+    Of a model that was saved in a block, and is used long after that, nothing is left but a number.
+    In a task of Dask the ledger may be open on a machine whose files are not here: PrivacyError.
+    """
+    found = dict.fromkeys(addresses)
+    for address in [*found]:
+        is_open = address.is_open()
+        if is_open is None and in_task():
+            address.payer()
+        if not is_open:
+            del found[address]
+    one = next(iter(found), None) if len(found) < 2 else _AmbiguousLedger()
+    token = _CARRIED.set(one)
+    try:
+        yield
+    finally:
+        _CARRIED.reset(token)
+
+
 def payer_around() -> Payer | None:
     """Who pays by the code around the call; None where that does not say."""
     payer, run = _around()
@@ -301,9 +361,10 @@ def inside_ledger(
     *,
     lasting: bool = True,
     note: Note | None = None,
+    left: Callable[[], str] | None = None,
 ) -> Iterator[None]:
     """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
-    with inside_payer(Payer(delta, spend, lasting=lasting, note=note)):
+    with inside_payer(Payer(delta, spend, lasting=lasting, note=note, left=left)):
         yield
 
 
@@ -350,13 +411,14 @@ def payer_of(address: Address | None = None) -> Payer | None:
     """Who pays for a release here, by what carries `address`; None outside of any ledger."""
     if _AROUND.get() is not None and (around := payer_around()) is not None:
         return around
+    address = _CARRIED.get() if address is None else address
     found = None if address is None else address.payer()
-    if found is not None or not _OPEN:
+    if found is not None or not (_OPEN or _ARRIVED):
         return found
-    payers = list(_OPEN.values())
-    if len(payers) > 1:
+    addresses = [] if _OPEN else _open_elsewhere()
+    if len(_OPEN) + len(addresses) > 1:
         raise PrivacyError(_SEVERAL)
-    return payers[0]
+    return next(iter(_OPEN.values())) if _OPEN else addresses[0].payer() if addresses else None
 
 
 def observe(kind: str, name: str, address: Address | None = None) -> None:
@@ -403,11 +465,12 @@ def _ledger_for(address: Address | None) -> Address | None:
     here = run_here()
     if payer is not None and (here is None or here == run):  # a task pickles in other threads
         return payer.address
-    if address is None and len(_OPEN) > 1:
-        return _AmbiguousLedger()
-    if address is None:
-        return next((payer.address for payer in _OPEN.values()), None)
-    return address
+    if address is not None:
+        return address
+    known = [payer.address for payer in _OPEN.values()]
+    if not known and _ARRIVED:
+        known = _open_elsewhere()
+    return _AmbiguousLedger() if len(known) > 1 else next(iter(known), None)
 
 
 def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> Settle | None:

@@ -24,6 +24,7 @@ from dpsubspace._accounting.permission import (
     about_to_release,
     address_for,
     address_once_used,
+    bring,
     observe,
     payer_of,
     remember_run,
@@ -266,6 +267,8 @@ class PrivateEstimator(BaseEstimator):
                 about=("version", type(self).__name__, found),
             )
         super().__setstate__({name: v for name, v in state.items() if name != _VERSION})  # type: ignore[misc]
+        if self._address is not None:
+            bring(self._address)
 
     def __sklearn_tags__(self) -> Any:
         if DASK in sys.modules:

@@ -20,6 +20,7 @@ from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, slices
 from dpsubspace._checks import check_choice, check_integer, check_real
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, few
@@ -229,6 +230,7 @@ class PublicChoice(Released):
         return self.value
 
 
+@private_function
 def select_public(
     candidates: Mapping[Any, Any],
     X: Any,
@@ -264,6 +266,7 @@ def select_public(
     epsilon : float, default=0.1
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     method : {"energy", "centered_energy", "validation"}, default="energy"
         What a private row says of a set. "energy" is the share of its gradient that lies on the
         leading directions of the gradients of the set, which is what is left of it when

@@ -23,7 +23,7 @@ from dpsubspace._checks import (
     shown,
 )
 from dpsubspace._estimators.base import PrivateCall
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows_and_targets, named
@@ -254,7 +254,7 @@ def _exp(values: np.ndarray) -> np.ndarray:
         return np.exp(values)
 
 
-@with_words
+@private_function
 def private_coefficients(
     X: Any,
     schema: Any = None,
@@ -311,6 +311,7 @@ def private_coefficients(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

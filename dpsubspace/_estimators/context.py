@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast, dataclass_transform
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.permission import Payer
+from dpsubspace._accounting.permission import Address, Payer, carrying, in_worker, payer_of
 from dpsubspace._checks import is_ours
 from dpsubspace._estimators.composites import (
     CHOOSES,
@@ -94,6 +94,52 @@ def with_words(function: _F) -> _F:
         raise TypeError(f"{message}: {text}.")
 
     return cast(_F, called)
+
+
+def private_function(function: _F) -> _F:
+    """`function`, which releases something, as with_words does; in a ledger it must be told what.
+
+    It is charged where the models that it is given are: they have the address of a ledger that
+    this process does not know otherwise. In a ledger a default of epsilon would spend what nobody
+    has asked for, and is refused.
+    """
+    default = inspect.signature(function).parameters["epsilon"].default
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with carrying(_addresses([*args, *kwargs.values()])):
+            payer, name = payer_of(), function.__name__
+            if args and isinstance(args[0], type):
+                name = f"{args[0].__name__}.{name}"
+            if payer is None and in_worker():
+                warn(_ALONE.format(name=name), PrivacyWarning, about=("alone", name))
+            elif payer is not None and "epsilon" not in kwargs:
+                left = "" if payer.left is None else f" {payer.left()}"
+                raise PrivacyError(
+                    f"`epsilon` of {name} must be given inside of a ledger, whose budget its"
+                    f" default of {default:g} would spend unasked.{left} Pass epsilon=..."
+                    " Nothing was released or charged."
+                )
+            return function(*args, **kwargs)
+
+    return with_words(cast(_F, called))
+
+
+def _addresses(given: list[Any]) -> Iterator[Address]:
+    """Ledgers whose address the models among some arguments have."""
+    for model in given:
+        if hasattr(model, "get_params") and not isinstance(model, type):
+            for part in opened(model, fitted=True).walk():
+                address = getattr(part.model, "__dict__", {}).get("_address")
+                if address is not None:
+                    yield address
+
+
+_ALONE = (
+    "{name} runs in a worker process that knows of no ledger. If one is open where the worker was"
+    " started, this is not charged to it. Use threads, Parallel(..., prefer='threads'), or open the"
+    " ledger by its `path` in the worker, PrivacyLedger.load(path)."
+)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
@@ -213,8 +259,8 @@ def warn_of_context(
 
     Those are steps that learn, and fits of which this is one of several. What a ledger does not
     count then are scores. Told from the code that is running, so that it is found in workers as
-    well. `payer` is told of steps, which have learned whatever becomes of the fit; what it is to
-    be told once the fit may run is returned.
+    well. In a ledger a step that learns is refused, and stands in its report all the same: it has
+    learned. What `payer` is to be told once the fit may run is returned.
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
     if payer is None and not hosts:  # nothing is around it
@@ -225,10 +271,14 @@ def warn_of_context(
     note, seen = None if payer is None else payer.note, []
     if note is not None:
         seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]
-        for kind, of in seen:  # first, since a warning may be an error
-            if kind == "step":
-                note(kind, of)
-    _warn_of_step(name, hosts)
+        steps = [of for kind, of in seen if kind == "step"]
+        for of in steps:
+            note("refused", of)
+        if steps:
+            text, _ = _learning(name, hosts) or (_ELSEWHERE.format(step=steps[0], name=name), ())
+            raise PrivacyError(f"{text} Inside of a ledger nothing was released or charged.")
+    if (learning := _learning(name, hosts)) is not None:
+        warn(learning[0], PrivacyWarning, about=learning[1])
     several = next((host for host in hosts if host.several), None)
     if several is not None and payer is not None:
         _warn_of_scores(name, several.module)
@@ -236,7 +286,14 @@ def warn_of_context(
         _warn_of_several(name, guarantee, several)
     if payer is None and not guarantee.secure:
         _warn_of_seeds(name, hosts)
-    return [(kind, of) for kind, of in seen if kind != "step"]
+    return seen
+
+
+_ELSEWHERE = (
+    "{step}, which is fitted together with {name}, learns from the rows without any noise. Use"
+    " something public, such as a BoundedScaler, or fit it on public rows and wrap it in"
+    " sklearn.frozen.FrozenEstimator."
+)
 
 
 def refuse_moving_steps(name: str, model: Any) -> None:
@@ -268,37 +325,32 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
     )
 
 
-def _warn_of_step(name: str, hosts: list[_Host]) -> None:
+def _learning(name: str, hosts: list[_Host]) -> tuple[str, tuple[str, ...]] | None:
+    """What is said of a step or part that learns beside a fit of `name`, and what it is about."""
     pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
     steps = [step for pipeline in pipelines for step in opened(pipeline).inside]
-    found = next((step for step in steps if [*step.learners()]), None)
-    if found is None:
-        _warn_of_part(name, hosts)
-    else:
-        warn(
-            f"step {found.name!r} ({type(found.model).__name__}) before {name} learns from the rows"
+    step = next((step for step in steps if [*step.learners()]), None)
+    if step is not None:
+        text = (
+            f"step {step.name!r} ({type(step.model).__name__}) before {name} learns from the rows"
             " without any noise. What it learns is stored in the Pipeline and is not protected: the"
             f" guarantee covers {name} only. Use a BoundedScaler or a DPPCA, or fit the step on"
-            " public rows and wrap it in sklearn.frozen.FrozenEstimator.",
-            PrivacyWarning,
-            about=("learning step", name, found.name),
+            " public rows and wrap it in sklearn.frozen.FrozenEstimator."
         )
-
-
-def _warn_of_part(name: str, hosts: list[_Host]) -> None:
+        return text, ("learning step", name, step.name)
     owners = [host.owner for host in hosts if host.owner is not None]
     known = (around for around in map(opened, owners) if around.kind in (CHOOSES, FITS))
     learners = ((around.name, learner) for around in known for learner in around.learners())
     whole, found = next(learners, ("", None))
-    if found is not None:
-        warn(
-            f"{type(found).__name__}, which is in {whole} together with {name}, learns from the"
-            " rows or targets without any privacy, and what it has learned is part of the"
-            f" {whole}: the guarantee covers {name} alone. Replace it by something public, such as"
-            " a function, or fit it to public rows and wrap it in sklearn.frozen.FrozenEstimator.",
-            PrivacyWarning,
-            about=("learning part", name, whole),
-        )
+    if found is None:
+        return None
+    text = (
+        f"{type(found).__name__}, which is in {whole} together with {name}, learns from the"
+        " rows or targets without any privacy, and what it has learned is part of the"
+        f" {whole}: the guarantee covers {name} alone. Replace it by something public, such as"
+        " a function, or fit it to public rows and wrap it in sklearn.frozen.FrozenEstimator."
+    )
+    return text, ("learning part", name, whole)
 
 
 def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:

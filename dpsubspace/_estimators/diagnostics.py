@@ -12,7 +12,7 @@ from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, slices, to_numpy
 from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.base import Given, PrivateCall
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
 from dpsubspace._public.gradient_spaces import GradientSpace
@@ -93,7 +93,7 @@ class ProjectionError(NamedTuple):
     stable_rank: float
 
 
-@with_words
+@private_function
 def private_projection_error(
     X: Any,
     X_public: Any,
@@ -135,6 +135,7 @@ def private_projection_error(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
@@ -383,7 +384,7 @@ class Spread(NamedTuple):
     mean_error: float
 
 
-@with_words
+@private_function
 def private_spread(
     X: Any,
     *,
@@ -410,6 +411,7 @@ def private_spread(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

@@ -16,7 +16,7 @@ from dpsubspace._array import plain_arithmetic, row_norms
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.bounds import warn_of_largest
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -53,7 +53,7 @@ _COVARIANCE = {
 }
 
 
-@with_words
+@private_function
 def private_quantile(
     X: Any,
     level: Any = 0.5,
@@ -84,6 +84,7 @@ def private_quantile(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
@@ -192,7 +193,7 @@ def private_quantile(
     return Released(float(found) if found.ndim == 0 else found, call.guarantee)
 
 
-@with_words
+@private_function
 def private_mean(
     X: Any,
     *,
@@ -231,6 +232,7 @@ def private_mean(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
@@ -339,7 +341,7 @@ def private_mean(
     return Released(float(mean[0]) if flat else mean, call.guarantee)
 
 
-@with_words
+@private_function
 def private_covariance(
     X: Any,
     *,
@@ -374,6 +376,7 @@ def private_covariance(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

@@ -14,7 +14,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs
 from dpsubspace._estimators.score_noise import ScoreSizes, settled, tell_before
 from dpsubspace._estimators.score_release import Found, parts_of
@@ -30,7 +30,7 @@ from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 _LOSS_BOUND = 5.0
 
 
-@with_words
+@private_function
 def private_score(
     model: Any,
     X: Any,
@@ -85,6 +85,7 @@ def private_score(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`. None is needed here: "auto" is
         0, and with another one there is next to no less noise.

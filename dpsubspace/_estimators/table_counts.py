@@ -15,7 +15,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_real, shown
 from dpsubspace._estimators.base import PrivateCall
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -200,7 +200,7 @@ class PrivateCounts:
         return as_html(self._title, lines, len(self.columns)) + rest
 
 
-@with_words
+@private_function
 def private_counts(
     frame: Any,
     schema: Any,
@@ -236,6 +236,7 @@ def private_counts(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`. "auto" is 0, for which Laplace
         noise is best, and inside a :class:`PrivacyLedger` it is the ledger's delta.

@@ -15,7 +15,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_real, shown
 from dpsubspace._estimators.base import PrivateCall
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -363,7 +363,7 @@ def _of_count(entry: SummaryEntry, share: SummaryEntry) -> str:
 # The function -----------------------------------------------------------------------------------
 
 
-@with_words
+@private_function
 def private_summary(
     frame: Any,
     schema: Any,
@@ -394,6 +394,7 @@ def private_summary(
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
     delta : float or "auto", default="auto"
         Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
         ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a

@@ -16,6 +16,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import composed, is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_integer, check_real, shown
+from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.score_request import PrivateScore
 from dpsubspace._workflow.display import Display, drawn_band, styled
@@ -418,6 +419,7 @@ class _ReleasedCurve(Display):
         raise NotImplementedError
 
     @classmethod
+    @private_function
     def from_estimator(
         cls,
         estimator: Any,

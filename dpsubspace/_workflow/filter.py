@@ -59,6 +59,11 @@ KINDS = {
         " public rows, or use a BoundedScaler or a DPPCA",
         breaks=True,
     ),
+    "refused": Kind(
+        "refused step without noise",
+        "a {name} had learned from the private rows without any noise before the fit beside it was"
+        " refused ({times}). What it learned is not protected: it must not be published or used",
+    ),
     "unknown": Kind(
         "fit of unknown parts",
         "private fits ran inside {name} ({times}), which may itself have learned from the private"
@@ -114,6 +119,23 @@ def named(seen: Iterable[tuple[str, str, int]], *, breaks: bool) -> tuple[str, .
 def in_words(seen: Iterable[tuple[str, str, int]]) -> str:
     """All of it in a line."""
     return ", ".join(f"{KINDS[kind].short} {name} ({_times(count)})" for kind, name, count in seen)
+
+
+def beside(seen: Iterable[tuple[str, str, int]]) -> list[str]:
+    """What stands beside a total: whether anything breaks it, and all that no sum counts."""
+    seen = [*seen]
+    found = [_BROKEN] if any(KINDS[kind].breaks for kind, *_ in seen) else []
+    return [*found, *([f"NOT COUNTED: {in_words(seen)}"] if seen else [])]
+
+
+_BROKEN = "NO PRIVACY GUARANTEE for this ledger as a whole, because of what is not counted"
+
+# The last line of a report and of a printed ledger.
+UNWATCHED = (
+    "Not watched: what other libraries compute from the rows, such as scikit-learn's own metrics,"
+    " scalers and models, and choices made by them; and what is released in worker processes that"
+    " have been given no estimator of the ledger."
+)
 
 
 def _times(count: int) -> str:

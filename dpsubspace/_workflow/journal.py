@@ -207,7 +207,7 @@ def header(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_fields(split: BudgetSplit | None) -> dict[str, Any] | None:
-    return split and {name: getattr(split, name) for name in _SPLIT}
+    return split and {name: finite(getattr(split, name)) for name in _SPLIT}
 
 
 def entry_record(kind: str, entry: LedgerEntry, split: BudgetSplit | None) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._rows.records import check_order
-from dpsubspace._workflow.filter import Terms, check_number, in_words
+from dpsubspace._workflow.filter import UNWATCHED, Terms, beside, check_number
 from dpsubspace._workflow.journal import (
     COLUMNS,
     About,
@@ -104,8 +104,8 @@ class PrivacyLedger:
     failures : int
         Fits that failed before they released anything and were given back.
     seen : tuple of (str, str, int)
-        What was seen that no sum counts, such as steps that learned without noise and exact
-        scores: a kind, the name of a class, and how often, up to 1,000 times.
+        What was seen that no sum counts, such as exact scores and choices by them: a kind, the
+        name of a class, and how often, up to 1,000 times.
         :func:`privacy_report` says it in words.
 
     Raises
@@ -143,12 +143,18 @@ class PrivacyLedger:
     ``with`` block clones and pickles of estimators carry the address of its file (a temporary
     one where there is no `path`), and workers of joblib charge there. Threads that did not open
     a ledger themselves charge the one that is open in their process; where several are, they
-    are refused. **What a worker process makes itself has no address**: neither estimators that are
-    made there nor private functions that are called there (``delayed(private_mean)(X)``) are
-    charged, except in forks. Make estimators in the block, and let a worker open the ledger by its
-    `path` for the rest. A task that Dask runs again is charged again, and a task of Dask makes no
-    new file at a `path`. What other libraries fit is not seen, nor what ``sklearn.metrics``
-    computes from predictions. Exact scores by ``score`` of estimators of this package are noted in
+    are refused. A worker process knows of a ledger from the first estimator that was made in the
+    block and has come to it: from there on, also what the worker makes itself is charged, and
+    private functions that are called there. **A worker that has not got such an estimator knows of
+    no ledger**, unless it is a fork: ``delayed(private_mean)(X)`` warns there, and is not charged.
+    Use threads for such calls, or let the worker open the ledger by its `path`. A task that
+    Dask runs again is charged again, and a task of Dask makes no new file at a `path`.
+
+    Inside of a ledger functions such as :func:`private_score` must be given their `epsilon`.
+    A step that learns from private rows without noise, next to a private one, is refused there and
+    by ``fit``, and noted in `seen`. What other libraries fit by themselves is not seen, nor what
+    ``sklearn.metrics`` computes from predictions: the last line of a ledger and of its report says
+    so. Exact scores by ``score`` of estimators of this package are noted in
     `seen`, and not counted: :func:`private_score` gives scores that are.
 
     The file has one JSON record a line, each with the hash of the one before. What was changed
@@ -166,10 +172,11 @@ class PrivacyLedger:
     >>> print(f"{ledger.epsilon():.3f}")
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
-    >>> print(ledger)
+    >>> print(ledger)  # doctest: +ELLIPSIS
     PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 (unit: row, relation: zero_out)
       first: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
       second: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
+      Not watched: what other libraries compute from the rows, such as scikit-learn's own metrics...
 
     Whatever is fitted inside of a ``with`` block is charged:
 
@@ -487,7 +494,8 @@ class PrivacyLedger:
             charged.append(guarantee.event)
 
         try:
-            with inside_ledger(self.delta, spend, lasting=self._lasts, note=self._book.note):
+            note, left = self._book.note, self._book.what_fits
+            with inside_ledger(self.delta, spend, lasting=self._lasts, note=note, left=left):
                 released = function(*args, **kwargs)
         except BaseException as error:
             if not charged and not isinstance(error, PrivacyError):
@@ -567,7 +575,8 @@ class PrivacyLedger:
         n_features = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
         about = About(type(estimator).__name__, n_samples, n_features)
         watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
-        payer = Payer(self.delta, watch.spend, lasting=self._lasts, note=self._book.note)
+        note, left = self._book.note, self._book.what_fits
+        payer = Payer(self.delta, watch.spend, lasting=self._lasts, note=note, left=left)
         with watch.failures(), inside_payer(payer):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
@@ -693,6 +702,8 @@ class PrivacyLedger:
             "remaining": self.remaining(),
             "failures": self.failures,
             "seen": [{"kind": k, "of": name, "count": count} for k, name, count in self.seen],
+            "beside": self._beside(),
+            "not_watched": UNWATCHED,
             "entries": [{**row, "own_epsilon": finite(row["own_epsilon"])} for row in self._rows()],
         }
         return json.dumps(whole, indent=1, allow_nan=False)
@@ -753,9 +764,11 @@ class PrivacyLedger:
 
     def _repr_html_(self) -> str:
         caption, *_ = str(self).splitlines()
-        seen = html.escape(in_words(self.seen))
-        warning = f"<p style='color:#8a1c1c'><b>NOT COUNTED:</b> {seen}</p>" if seen else ""
-        return f"{html_table(caption, self._rows())}{warning}"
+        loud = "".join(
+            f"<p style='color:#8a1c1c'>{html.escape(each)}</p>" for each in self._beside()
+        )
+        end = f"<p>{html.escape(UNWATCHED)}</p>"
+        return f"{html_table(caption, self._rows())}{loud}{end}"
 
     # Inside -----------------------------------------------------------------------------------
 
@@ -803,9 +816,19 @@ class PrivacyLedger:
                 f"  failed fits that were not charged: {failures} of at most"
                 f" {self._terms.max_failures}"
             )
-        if seen := self.seen:
-            lines.append(f"  NOT COUNTED: {in_words(seen)}")
+        lines += [f"  {each}" for each in [*self._beside(), UNWATCHED]]
         return "\n".join(lines)
+
+    def _beside(self) -> list[str]:
+        """What a reader of the total has to know, as the verdict of its report has it."""
+        spent, found = self.epsilon(), []
+        if spent == math.inf:
+            found.append("NO PRIVACY GUARANTEE: something in it is not private")
+        elif spent > self.budget * (1 + 1e-9):
+            found.append("THE BUDGET HAS BEEN EXCEEDED and does not hold")
+        if self.allow_seeded:
+            found.append("NO PRIVACY GUARANTEE for seeded fits, which this ledger allows")
+        return [*found, *beside(self.seen)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PrivacyError(

@@ -209,6 +209,11 @@ class LedgerState(Accounts):
                 )
         return book
 
+    def what_fits(self) -> str:
+        """What is left, in a sentence."""
+        with self.held():
+            return self._what_fits()
+
     # Charges ----------------------------------------------------------------------------------
 
     def add(

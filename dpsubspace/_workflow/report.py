@@ -16,6 +16,7 @@ from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
+from dpsubspace._workflow.filter import UNWATCHED
 from dpsubspace._workflow.planner import PublicSizes
 from dpsubspace._workflow.report_page import (
     FILL_IN,
@@ -171,6 +172,7 @@ class PrivacyReport:
             "seen": [{"kind": k, "of": name, "count": count} for k, name, count in account.seen],
             "cautions": account.cautions,
             "not_charged": account.uncharged,
+            "not_watched": UNWATCHED,
             "vouched_for": account.vouched,
             "public": list(total.public),
             "attacker": _learnt(account.attacker),
@@ -201,6 +203,7 @@ class PrivacyReport:
             Section("What is not covered", [*_not_covered(self._account)]),
             Section("Entry for a registry of deployments", registry),
             Section("Software, and how to check this report", software),
+            Section("What was not watched", [Text(UNWATCHED)]),
         ]
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.cost import gaussian_sq_mu
 from dpsubspace._accounting.events import describe, mechanisms_of, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, weakness
+from dpsubspace._workflow.filter import in_words
 from dpsubspace._workflow.report_page import (
     FILL_IN,
     Bullets,
@@ -65,6 +66,8 @@ def verdict_of(account: Account) -> str:
     weak, said = weakness_of(account), _verdict_of(account)
     if weak:
         said = f"{weak.upper()}: an epsilon of {up(account.promised)}. {said}"
+    if account.seen:
+        said += f" NOT COUNTED: {in_words(account.seen)}."
     if not (is_seeded(account) and account.bounded):
         return said
     seed = _SEEDED_LEDGER if account.budget else _SEEDED

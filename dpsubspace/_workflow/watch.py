@@ -50,12 +50,23 @@ class LedgerAddress:
             return here
         if not os.path.isfile(self.path):
             raise PrivacyError(_NO_FILE.format(path=self.path))
-        return _opened_elsewhere(self)
+        return payer_for(_opened_elsewhere(self), self.session, self)
+
+    def is_open(self) -> bool | None:
+        """Whether the block is open; None where its file is not on this machine."""
+        here = open_here(self.session) is not None
+        if here or self.process == this_process():
+            return here
+        if not os.path.isfile(self.path):
+            return None
+        book = _opened_elsewhere(self)
+        with book.held():
+            return self.session in book.sessions
 
 
 @lru_cache(maxsize=8)
-def _opened_elsewhere(address: LedgerAddress) -> Payer:
-    return payer_for(LedgerState.opened(Journal(address.path)), address.session, address)
+def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
+    return LedgerState.opened(Journal(address.path))
 
 
 def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
@@ -72,7 +83,7 @@ def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
         return settle
 
     note = partial(book.note, session=session)
-    return Payer(book.terms.delta, spend, address, address.lasting, note)
+    return Payer(book.terms.delta, spend, address, address.lasting, note, book.what_fits)
 
 
 _NO_FILE = (

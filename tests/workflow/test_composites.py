@@ -417,13 +417,21 @@ MADE = {}
 
 
 def fitted(name):
-    """A composite after a fit in a ledger, and what the ledger and warnings said of it."""
+    """A composite after a fit in a ledger, and what the ledger and warnings said of it.
+
+    What a ledger refuses is fitted after it was closed.
+    """
     if name not in MADE:
         made, (rows, targets) = ROWS[name].made(), ROWS[name].data()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with PrivacyLedger(epsilon=1e3, delta=1e-5, allow_seeded=True) as book:
-                made.fit(rows, targets)
+                try:
+                    made.fit(rows, targets)
+                except (PrivacyError, ValueError):  # of a search of which all fits were refused
+                    made = None
+            if made is None:
+                made = ROWS[name].made().fit(rows, targets)
         MADE[name] = made, book, [str(one.message) for one in caught]
     return MADE[name]
 
@@ -459,9 +467,13 @@ def test_a_search_takes_what_a_ledger_takes(name):
 def test_warnings_and_ledgers_name_what_learns(name):
     _, book, caught = fitted(name)
     seen = {f"{kind} {of}" for kind, of, _ in book.seen if kind not in ("seed", "score")}
-    assert seen == ROWS[name].told
+    steps = {each for each in ROWS[name].told if each.startswith("step")}
+    assert seen == {f"refused {each[5:]}" for each in steps} or (
+        not steps and seen == ROWS[name].told
+    )
     told = [text for text in caught if "learns from the rows" in text]
-    assert bool(told) == any(one.startswith("step") for one in seen)
+    assert bool(told) == bool(steps)
+    assert len(book) == 0 or not steps
 
 
 @pytest.mark.parametrize("name", ROWS)

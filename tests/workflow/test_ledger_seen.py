@@ -21,6 +21,7 @@ from sklearn.ensemble import (
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RANSACRegressor
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
@@ -44,8 +45,9 @@ from dpsubspace import (
     private_mean,
     tabular_pipeline,
 )
+from dpsubspace._accounting.events import non_private
 from dpsubspace._accounting.permission import observe
-from dpsubspace._workflow.filter import KINDS, MOST
+from dpsubspace._workflow.filter import KINDS, MOST, UNWATCHED, in_words
 from dpsubspace._workflow.journal import Journal
 
 pytestmark = [
@@ -97,25 +99,25 @@ def scaled(*steps):
 
 CASES = {
     "nothing": (lambda: make_pipeline(BoundedScaler((0, 1)), small()).fit(X, Y), {}),
-    "a step": (lambda: scaled(StandardScaler()).fit(X, Y), {("step", "StandardScaler"): 1}),
+    "a step": (lambda: scaled(StandardScaler()).fit(X, Y), {("refused", "StandardScaler"): 1}),
     "two steps": (
         lambda: scaled(StandardScaler(), MinMaxScaler()).fit(X, Y),
-        {("step", "StandardScaler"): 1, ("step", "MinMaxScaler"): 1},
+        {("refused", "StandardScaler"): 1, ("refused", "MinMaxScaler"): 1},
     ),
     "a frozen step": (lambda: scaled(FrozenEstimator(StandardScaler().fit(X))).fit(X, Y), {}),
     "columns": (
         lambda: scaled(
             ColumnTransformer([("a", "passthrough", [0])], remainder=StandardScaler())
         ).fit(X, Y),
-        {("step", "StandardScaler"): 1},
+        {("refused", "StandardScaler"): 1},
     ),
     "around an ensemble": (
         lambda: make_pipeline(StandardScaler(), VotingClassifier([("a", small())])).fit(X, Y),
-        {("step", "StandardScaler"): 1},
+        {("refused", "StandardScaler"): 1},
     ),
     "a step in an ensemble": (
         lambda: VotingClassifier([("a", scaled(StandardScaler()))]).fit(X, Y),
-        {("step", "StandardScaler"): 1},
+        {("refused", "StandardScaler"): 1},
     ),
     "a class at a time": (lambda: OneVsRestClassifier(small()).fit(X, Y), {}),
     "targets": (
@@ -126,7 +128,7 @@ CASES = {
         lambda: TransformedTargetRegressor(
             DPLinearRegression(epsilon=0.3), transformer=StandardScaler()
         ).fit(X, X[:, 0]),
-        {("step", "StandardScaler"): 1},
+        {("refused", "StandardScaler"): 1},
     ),
     "stacking": (
         lambda: StackingClassifier([("a", small())], LogisticRegression(), cv=2).fit(X, Y),
@@ -183,7 +185,41 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_around_a_fit_is_seen(name):
     run, expected = CASES[name]
-    assert seen(run) == expected
+    if not any(kind == "refused" for kind, _ in expected):
+        assert seen(run) == expected
+        return
+    book = ledger()
+    with book, pytest.raises(PrivacyError, match="nothing was released or charged"):
+        run()
+    assert counted(book) == expected and len(book) == 0
+    assert privacy_report(book).holds and "it must not be published" in str(privacy_report(book))
+
+
+LEAKING = {
+    "scaler": lambda: scaled(StandardScaler()),
+    "columns": lambda: scaled(ColumnTransformer([("a", StandardScaler(), [0])])),
+    "beside": lambda: VotingClassifier([("a", small()), ("b", LogisticRegression())]),
+    "frozen": lambda: scaled(FrozenEstimator(StandardScaler().fit(X))),
+    "bounded": lambda: scaled(BoundedScaler((0, 1))),
+}
+
+
+@pytest.mark.parametrize("name", LEAKING)
+def test_a_block_and_a_fit_by_the_ledger_treat_a_pipeline_alike(name):
+    ends = []
+    for in_block in (False, True):
+        book = ledger()
+        try:
+            if in_block:
+                with book:
+                    LEAKING[name]().fit(X, Y)
+            else:
+                book.fit(LEAKING[name](), X, Y)
+        except PrivacyError:
+            ends.append(("refused", len(book)))
+        else:
+            ends.append(("fitted", len(book)))
+    assert ends == [("fitted", 1) if name in ("frozen", "bounded") else ("refused", 0)] * 2
 
 
 def test_workers_know_what_is_around_them():
@@ -192,11 +228,13 @@ def test_workers_know_what_is_around_them():
     vote = make_pipeline(StandardScaler(), VotingClassifier([("a", small())], n_jobs=2))
     with joblib.parallel_backend("threading"):
         assert seen(lambda: stack.fit(X, Y)) == {("unknown", "StackingClassifier"): 3}
-        assert seen(lambda: vote.fit(X, Y)) == {("step", "StandardScaler"): 1}
         with ledger() as book:
-            member = vote.fit(X, Y)[-1].estimators_[0]
+            with pytest.raises(PrivacyError, match="nothing was released or charged"):
+                vote.fit(X, Y)
+            assert counted(book) == {("refused", "StandardScaler"): 1} and len(book) == 0
+            member = VotingClassifier([("a", small())], n_jobs=2).fit(X, Y).estimators_[0]
             member.fit(X, Y)  # by itself
-        assert counted(book) == {("step", "StandardScaler"): 1} and len(book) == 2
+        assert counted(book) == {("refused", "StandardScaler"): 1} and len(book) == 2
 
 
 def test_nothing_is_seen_outside_of_a_block():
@@ -212,10 +250,10 @@ def test_nothing_is_seen_outside_of_a_block():
 
 def test_what_is_seen_is_kept_where_warnings_are_errors():
     with ledger() as book, warnings.catch_warnings():
-        warnings.filterwarnings("error", ".* learns from the rows", PrivacyWarning)
-        with pytest.raises(PrivacyWarning, match="learns from the rows"):
+        warnings.filterwarnings("error", ".* scores", PrivacyWarning)
+        with pytest.raises(PrivacyError):
             scaled(StandardScaler()).fit(X, Y)
-    assert counted(book) == {("step", "StandardScaler"): 1} and len(book) == 0
+    assert counted(book) == {("refused", "StandardScaler"): 1} and len(book) == 0
 
 
 # Scores ---------------------------------------------------------------------------------------
@@ -442,7 +480,7 @@ def test_what_was_seen_stands_in_the_ledger(tmp_path):
     assert f"NOT COUNTED: {KINDS['step'].short} Some<step> (once), " in str(book)
     assert "Some&lt;step&gt; (once)" in book._repr_html_() and "color:#8a1c1c" in book._repr_html_()
     whole = json.loads(book.to_json())
-    assert whole["seen"][1] == {"kind": "unknown", "of": "Some<unknown>", "count": 2}
+    assert whole["seen"][2] == {"kind": "unknown", "of": "Some<unknown>", "count": 3}
     assert len(book.to_frame()) == 1
     drawn, alone = (BudgetDisplay.from_ledger(each) for each in (book, one_fit()))
     assert (drawn.names, drawn.left) == (alone.names, alone.left)
@@ -475,13 +513,66 @@ def test_what_was_seen_stands_in_the_summary_of_the_report():
         name, words = each["of"], KINDS[each["kind"]].words.split("{name}")[0]
         assert f"{words}{name}" in summary
         loud = shown.split('<p class="loud"')[1:]
-        assert sum(f"&lt;{each['kind']}&gt;" in part for part in loud) == 1
+        assert sum(f"&lt;{each['kind']}&gt;" in part for part in loud) == 2  # and in the verdict
     assert "color: #8a1c1c" in page
     one = ledger()
     with one:
         observe("score", "DPSGDClassifier")
     report = privacy_report(one)
     assert report.holds and len(json.loads(report.to_json())["alarms"]) == 1
+
+
+def cross_validated(book):
+    cross_val_score(small(), X, Y, cv=2)
+
+
+def nothing_private(book):
+    book.charge(non_private(), already_released=True, neighboring_relation="zero_out")
+
+
+def too_much(book):
+    event = small(epsilon=200.0, delta=1e-5).privacy_event(60, 3, 1)
+    book.charge(event, already_released=True, neighboring_relation="zero_out")
+
+
+SITUATIONS = {
+    "nothing": lambda book: None,
+    "a fit": lambda book: small().fit(X, Y),
+    "a score": lambda book: small().fit(X, Y).score(X, Y),
+    "a cross-validation": cross_validated,
+    "a choice": lambda book: GridSearchCV(small(), {"alpha": [0.0, 0.1]}, cv=2).fit(X, Y),
+    "a stranger": lambda book: Meta(small()).fit(X, Y),
+    "not private": nothing_private,
+    "over the budget": too_much,
+    "a seed": lambda book: small(random_state=0).fit(X, Y),
+    # What nobody watches.
+    "a scaler by itself": lambda book: small().fit(StandardScaler().fit_transform(X), Y),
+    "metrics": lambda book: accuracy_score(Y, small().fit(X, Y).predict(X)),
+    "another model": lambda book: LogisticRegression().fit(X, Y),
+}
+LOUD = ("NO PRIVACY GUARANTEE", "THE BUDGET HAS BEEN EXCEEDED", "NOT COUNTED")
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_what_is_printed_agrees_wherever_it_stands(name):
+    """The verdict, the text and the JSON of a report, and those of the ledger and its page."""
+    book = ledger(allow_seeded=name == "a seed")
+    with book:
+        SITUATIONS[name](book)
+    report = privacy_report(book)
+    told, own = json.loads(report.to_json()), json.loads(book.to_json())
+    text = " ".join(str(report).replace("! ", "").split())
+    for word in LOUD:
+        said = word in report.verdict
+        assert said == (word in str(book)) == (word in book._repr_html_())
+        assert said == (word in told["verdict"]) == any(word in each for each in own["beside"])
+    assert (in_words(book.seen) in report.verdict) and in_words(book.seen) in str(book)
+    assert told["seen"] == own["seen"] and report.verdict in text
+    broken = "NO PRIVACY GUARANTEE" in report.verdict and name != "a seed"
+    assert report.holds == told["holds"] == (not broken and "EXCEEDED" not in report.verdict)
+    assert str(book).splitlines()[-1].strip() == UNWATCHED == own["not_watched"]
+    assert text.endswith(UNWATCHED) and told["not_watched"] == UNWATCHED
+    assert UNWATCHED.startswith("Not watched: ") and "scikit-learn's own metrics" in UNWATCHED
 
 
 def test_a_file_from_before_there_were_observations_is_continued(tmp_path):

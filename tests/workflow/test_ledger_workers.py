@@ -1,0 +1,267 @@
+"""What releases something is charged wherever it runs, and functions are told how much it is."""
+
+import contextlib
+import inspect
+import pickle
+import threading
+import warnings
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+import dpsubspace
+from dpsubspace import (
+    BoundedScaler,
+    Categories,
+    DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPSGDClassifier,
+    PrivacyError,
+    PrivacyLedger,
+    PrivateRocCurveDisplay,
+    PrivateSearch,
+    Range,
+    private_coefficients,
+    private_counts,
+    private_covariance,
+    private_mean,
+    private_projection_error,
+    private_quantile,
+    private_score,
+    private_spread,
+    private_summary,
+    select_public,
+)
+from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._release.releases import Releases
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning"),
+]
+
+_rng = np.random.default_rng(0)
+X = _rng.uniform(0, 1, size=(800, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.array(["x", "y"])[Y]})
+KINDS = {"a": Range(0, 1), "b": Range(0, 1), "c": Categories(["x", "y"])}
+PUBLIC = {"one": X[:50] + 1, "two": X[50:100] + 1}
+
+FUNCTIONS = {
+    "private_score": lambda model, **more: private_score(model, X, Y, **more),
+    "private_mean": lambda model, **more: private_mean(X, data_norm=2.0, **more),
+    "private_quantile": lambda model, **more: private_quantile(X, bounds=(0, 1), **more),
+    "private_covariance": lambda model, **more: private_covariance(X, data_norm=2.0, **more),
+    "private_spread": lambda model, **more: private_spread(X, **more),
+    "private_projection_error": lambda model, **more: private_projection_error(
+        X, PUBLIC["one"], n_components=[1], **more
+    ),
+    "private_summary": lambda model, **more: private_summary(TABLE, KINDS, **more),
+    "private_counts": lambda model, **more: private_counts(TABLE, KINDS, "c", **more),
+    "private_coefficients": lambda model, **more: private_coefficients(TABLE, KINDS, "b", **more),
+    "select_public": lambda model, **more: select_public(PUBLIC, X, n_components=1, **more),
+    "PrivateRocCurveDisplay.from_estimator": lambda model, **more: (
+        PrivateRocCurveDisplay.from_estimator(model, X, Y, **more)
+    ),
+}
+# What is fitted where it is made, by its default epsilon, which is a parameter of its own.
+FITS = {
+    "DPSGDClassifier": lambda model, epsilon: DPSGDClassifier(epsilon=epsilon, n_iter=2).fit(X, Y),
+    "BoundedScaler": lambda model, epsilon: BoundedScaler(epsilon=epsilon).fit(X),
+    "DPCalibratedClassifier": lambda model, epsilon: DPCalibratedClassifier(
+        FrozenEstimator(model), epsilon=epsilon
+    ).fit(X, Y),
+    "DPConformalClassifier": lambda model, epsilon: DPConformalClassifier(
+        FrozenEstimator(model), epsilon=epsilon
+    ).fit(X, Y),
+    "PrivateSearch": lambda model, epsilon: PrivateSearch(
+        DPSGDClassifier(n_iter=2), {"alpha": [0.0, 0.1]}, epsilon=epsilon
+    ).fit(X, Y),
+}
+ALL = FUNCTIONS | FITS
+CHARGED_AS = {"PrivateRocCurveDisplay.from_estimator": "private_score"}
+
+
+def release(names, model=None):
+    """Release all of it, and return what was said of a worker that knows of no ledger."""
+    said = []
+    for name in names:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            ALL[name](model, epsilon=0.3)
+        said += [name for each in found if "knows of no ledger" in str(each.message)]
+    return said
+
+
+def score_of(model, X, y):
+    return private_score(model, X, y, epsilon=0.3).value
+
+
+def fitted():
+    return DPSGDClassifier(epsilon=5.0).fit(X, Y)
+
+
+@contextlib.contextmanager
+def loky():
+    with joblib.parallel_backend("loky"):
+        yield lambda *given: joblib.Parallel(2)(joblib.delayed(release)(*g) for g in [given])[0]
+
+
+@contextlib.contextmanager
+def pool(method):
+    context = None if method is None else get_context(method)
+    with ProcessPoolExecutor(1, mp_context=context) as made:
+        yield lambda *given: made.submit(release, *given).result(timeout=300)
+
+
+@contextlib.contextmanager
+def threads():
+    with ThreadPoolExecutor(1) as made:
+        yield lambda *given: made.submit(release, *given).result(timeout=300)
+
+
+@contextlib.contextmanager
+def dask_tasks():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0"
+        ) as workers,
+        distributed.Client(workers) as client,
+    ):
+        yield lambda *given: client.submit(release, *given, pure=False).result(timeout=300)
+
+
+WORKERS = {
+    "here": lambda: contextlib.nullcontext(release),
+    "threads": threads,
+    "loky": loky,
+    "spawn": lambda: pool("spawn"),
+    "dask": dask_tasks,
+}
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_what_runs_in_a_worker_is_charged_by_the_model_that_it_is_given(kind):
+    """Whatever is released beside the model, also by what is made in the worker."""
+    model = fitted()
+    with WORKERS[kind]() as run:
+        for _ in range(2):  # a second ledger, which workers have not heard of when it opens
+            with PrivacyLedger(100.0, 1e-6) as book:
+                assert run([*ALL], model) == []
+            assert [entry.label for entry in book.entries] == [
+                CHARGED_AS.get(name, name) for name in ALL
+            ]
+        run(["private_score", "private_mean"], model)  # the ledger is closed
+    assert len(book) == len(ALL)
+
+
+@pytest.mark.parametrize("kind", ["spawn", "dask"])
+def test_a_worker_that_knows_of_no_ledger_says_so(kind):
+    names = [name for name in FUNCTIONS if name not in ("private_score", *CHARGED_AS)]
+    with WORKERS[kind]() as run, PrivacyLedger(100.0, 1e-6) as book:
+        assert run(names) == names
+        assert len(book) == 0
+        run(["private_mean"], fitted())
+        assert run(names[:2]) == [] and len(book) == 4  # now it knows of one
+    assert release(names) == []  # this is no worker
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_scorers_cost_the_same_wherever_they_run(n_jobs):
+    with PrivacyLedger(100.0, 1e-6) as book:
+        model = make_pipeline(BoundedScaler((0, 1)), DPSGDClassifier(epsilon=0.3, n_iter=2))
+        cross_val_score(model, X, Y, scoring=score_of, cv=2, n_jobs=n_jobs)
+        grid = {"dpsgdclassifier__alpha": [0.0, 0.1]}
+        GridSearchCV(model, grid, scoring=score_of, cv=2, n_jobs=n_jobs).fit(X, Y)
+    labels = [entry.label for entry in book.entries]
+    assert labels.count("private_score") == 6 and labels.count("DPSGDClassifier") == 7
+
+
+def test_a_model_says_which_of_several_ledgers_is_meant():
+    first, second = PrivacyLedger(100.0, 1e-6), PrivacyLedger(100.0, 1e-6)
+    found = []
+
+    def in_thread(run):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+
+    def scored(model):
+        try:
+            private_score(model, X, Y, epsilon=0.3)
+        except PrivacyError as error:
+            found.append("several ledgers" in str(error))
+        else:
+            found.append("charged")
+
+    def inside():
+        with second:
+            for model in (marked, make_pipeline(marked), plain):
+                in_thread(lambda model=model: scored(model))
+
+    with first:
+        plain = fitted()
+        marked = pickle.loads(pickle.dumps(plain))
+        in_thread(inside)
+    assert found == ["charged", "charged", True] and (len(first), len(second)) == (3, 0)
+
+
+# How much it is -------------------------------------------------------------------------------
+
+
+def functions_with_epsilon():
+    """All public doors that are no estimators and have a default of epsilon."""
+    found = set()
+    for name in dpsubspace.__all__:
+        thing = getattr(dpsubspace, name)
+        doors = {name: thing} if inspect.isfunction(thing) else {}
+        if inspect.isclass(thing) and not hasattr(thing, "privacy_event"):
+            own = inspect.getmembers(thing, inspect.ismethod)
+            doors = {f"{name}.{method}": door for method, door in own if method[0] != "_"}
+        for door, called in doors.items():
+            given = inspect.signature(called).parameters.get("epsilon")
+            if given is not None and isinstance(given.default, float):
+                found.add(door)
+    return found
+
+
+def test_every_function_with_a_default_is_in_the_table():
+    assert functions_with_epsilon() - {"PrivateCalibrationDisplay.from_estimator"} == {*FUNCTIONS}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("kind", ["block", "run", "thread"])
+def test_a_function_must_be_told_its_epsilon_in_a_ledger(name, kind, monkeypatch):
+    """Nothing is looked at, released or charged, and the message says what is left."""
+    model, book = fitted(), PrivacyLedger(1.0, 1e-6)
+    made = []
+    monkeypatch.setattr(Releases, "__init__", lambda *given: made.append(given))
+    said = rf"(?s)^`epsilon` of {name} must be given .* epsilon=1 at delta=1e-06.*Nothing was rel"
+    if kind == "block":
+        with book, pytest.raises(PrivacyError, match=said):
+            FUNCTIONS[name](model)
+    elif kind == "thread":
+        with book, ThreadPoolExecutor(1) as pool, pytest.raises(PrivacyError, match=said):
+            pool.submit(FUNCTIONS[name], model).result()
+    elif "." not in name:
+        function = getattr(dpsubspace, name)
+        with pytest.raises(PrivacyError, match=said):
+            book.run(function, X)
+    assert not made and len(book) == 0 and book.seen == ()
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "." not in name])
+def test_without_a_ledger_a_function_has_its_default(name):
+    released = FUNCTIONS[name](fitted())
+    found = guarantee_in(released)
+    assert (
+        found.epsilon == inspect.signature(getattr(dpsubspace, name)).parameters["epsilon"].default
+    )
