@@ -113,7 +113,7 @@ def fitted(options):
 
 def ran(options):
     ledger = PrivacyLedger(**BUDGET)
-    ledger.run(private_mean, X, data_norm=9.0, **options)
+    ledger.run(private_mean, X, data_norm=9.0, **({"epsilon": 1.0} | options))
     return of_ledger(ledger)
 
 

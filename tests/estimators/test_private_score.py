@@ -432,7 +432,7 @@ def test_of_several_metrics_those_that_can_be_told_are():
 def test_parameters_out_of_range(options, match):
     ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
     with pytest.raises(ValueError, match=match):
-        ledger.run(private_score, Linear(), *normals(50), **options)
+        ledger.run(private_score, Linear(), *normals(50), **({"epsilon": 1.0} | options))
     assert len(ledger.entries) == 0
 
 
@@ -453,7 +453,7 @@ def test_parameters_out_of_range(options, match):
 def test_what_cannot_be_scored_is_refused_without_a_charge_or_an_entry(model, y, metric, match):
     ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
     with pytest.raises(ValueError, match=match) as caught:
-        ledger.run(private_score, model, normals(50)[0], y, metric=metric)
+        ledger.run(private_score, model, normals(50)[0], y, metric=metric, epsilon=1.0)
     assert len(ledger.entries) == 0
     assert "secret" not in str(caught.value) and caught.value.__cause__ is None
     assert caught.value.__context__ is None or "secret" not in str(caught.value.__context__)
@@ -600,7 +600,7 @@ def test_a_class_that_is_not_named_is_asked_for_before_any_charge(named_classes,
         ("is not a valid label", {"pos_label": ["ill"]}),
     ):
         with pytest.raises(ValueError, match=words):
-            ledger.run(private_score, *named_classes, metric=name, **options)
+            ledger.run(private_score, *named_classes, metric=name, epsilon=1.0, **options)
     assert len(ledger.entries) == 0
 
 
@@ -817,7 +817,7 @@ def test_a_group_that_nobody_is_in_is_one_that_noise_hides():
 def test_groups_that_cannot_be_told_are_refused_before_any_charge(by, match):
     ledger = PrivacyLedger(epsilon=10.0, delta=1e-5)
     with pytest.raises(ValueError, match=match):
-        ledger.run(private_score, Linear(), *normals(50), by=by)
+        ledger.run(private_score, Linear(), *normals(50), by=by, epsilon=1.0)
     assert len(ledger.entries) == 0
 
 

@@ -352,6 +352,7 @@ def test_what_cannot_be_counted_is_refused_before_it_costs(columns, options, mat
     schema = SCHEMA | {"estimated": PrivateRange()}
     ledger = PrivacyLedger(1.0, 1e-5)
     with pytest.raises(ValueError, match=match):
+        options = {"epsilon": 1.0} | options
         ledger.run(private_counts, FRAME.assign(estimated=1.0), schema, columns, **options)
     assert ledger.epsilon() == 0
 

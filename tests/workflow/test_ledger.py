@@ -1271,7 +1271,7 @@ def test_failures_before_a_release_are_limited():
 def test_a_failed_call_counts_as_a_failure():
     book = ledger(max_failures=1)
     with pytest.raises(ValueError, match="NaN"):
-        book.run(private_mean, np.array([[math.nan]]))
+        book.run(private_mean, np.array([[math.nan]]), epsilon=1.0)
     assert book.failures == 1 and book.entries == ()
 
 

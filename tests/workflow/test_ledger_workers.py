@@ -149,29 +149,23 @@ WORKERS = {
 
 
 @pytest.mark.parametrize("kind", WORKERS)
-def test_what_runs_in_a_worker_is_charged_by_the_model_that_it_is_given(kind):
-    """Whatever is released beside the model, also by what is made in the worker."""
-    model = fitted()
+def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind):
+    """By the models that a worker is given, also what is made there; by nothing else."""
+    model, alone = fitted(), kind in ("loky", "spawn", "dask")
+    names = [name for name in FUNCTIONS if name not in ("private_score", *CHARGED_AS)]
     with WORKERS[kind]() as run:
+        with PrivacyLedger(100.0, 1e-6) as book:
+            assert run(names) == (names if alone else [])
+        assert len(book) == (0 if alone else len(names))
         for _ in range(2):  # a second ledger, which workers have not heard of when it opens
             with PrivacyLedger(100.0, 1e-6) as book:
                 assert run([*ALL], model) == []
-            assert [entry.label for entry in book.entries] == [
-                CHARGED_AS.get(name, name) for name in ALL
-            ]
+                assert kind == "loky" or run(names[:2]) == []  # it knows, one of two in loky
+            labels = [entry.label for entry in book.entries][: len(ALL)]
+            assert labels == [CHARGED_AS.get(name, name) for name in ALL]
+        spent = len(book)
         run(["private_score", "private_mean"], model)  # the ledger is closed
-    assert len(book) == len(ALL)
-
-
-@pytest.mark.parametrize("kind", ["spawn", "dask"])
-def test_a_worker_that_knows_of_no_ledger_says_so(kind):
-    names = [name for name in FUNCTIONS if name not in ("private_score", *CHARGED_AS)]
-    with WORKERS[kind]() as run, PrivacyLedger(100.0, 1e-6) as book:
-        assert run(names) == names
-        assert len(book) == 0
-        run(["private_mean"], fitted())
-        assert run(names[:2]) == [] and len(book) == 4  # now it knows of one
-    assert release(names) == []  # this is no worker
+    assert len(book) == spent == len(ALL) + 2 * (kind != "loky")
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
