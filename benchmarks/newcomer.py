@@ -8,9 +8,16 @@ is right where the model is poor (that of units also where the same model gains 
 scaled to their ranges), and silence where it is not. That no public rows were given is no
 warning of that kind. Figures are medians over seeds, warnings those of most seeds.
 
-usage: python benchmarks/newcomer.py [--seeds 5] [--out benchmarks/results/newcomer.json]
+The section "situations" has mistakes that make a result wrong: each has to be refused, warned of or
+shown in what is printed. It ends with the names of those that are not, which are silent failures.
+
+usage: python benchmarks/newcomer.py [recipes] [situations] [--seeds 5]
+                                     [--out benchmarks/results/newcomer.json]
 """
 
+import contextlib
+import io
+import re
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -18,6 +25,7 @@ from typing import Any
 
 import _data
 import numpy as np
+import pandas as pd
 from _run import run
 from sklearn import datasets
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -27,12 +35,21 @@ from sklearn.preprocessing import StandardScaler
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
+    Categories,
     DPLinearRegression,
+    DPModuleClassifier,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
+    PrivacyLedger,
+    PublicDataWarning,
+    Range,
+    Schema,
+    private_counts,
+    private_score,
+    private_summary,
 )
 
 
@@ -194,5 +211,162 @@ def rows(args):
     yield from (row(recipe, args.seeds) for recipe in recipes())
 
 
+# Situations -------------------------------------------------------------------------------------
+# Each is a mistake that would make a result wrong without a word. What is said of it, in an error, a
+# warning or what is printed, has a text that the situation names.
+
+
+def _people(n=900):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 6))
+    return X, (X[:, 0] > 0.5).astype(int)
+
+
+def _patients(n=900):
+    rng = np.random.default_rng(0)
+    arm = pd.Series(rng.choice(["old", "new"], n)).mask(rng.random(n) < 0.4)
+    age, sex = rng.uniform(18, 90, n), rng.choice(["f", "m"], n)
+    return pd.DataFrame({"age": age, "arm": arm, "sex": sex})
+
+
+ARMS = Categories(["old", "new"], missing=True)
+TABLE = {"age": Range(18, 90), "arm": ARMS, "sex": ["f", "m"]}
+
+
+def _in_wrong_unit():
+    X, _ = _people(3000)
+    DPLinearRegression(target_bounds=(-3000, 3000), random_state=0).fit(X, X[:, 0])
+
+
+def _ends_in_sigmoid():
+    import torch
+
+    X, y = _people()
+    module = torch.nn.Sequential(torch.nn.Linear(6, 1), torch.nn.Sigmoid())
+    DPModuleClassifier(module, epsilon=5.0, random_state=0).fit(X, y)
+
+
+def _looks_up():
+    import torch
+
+    X = np.random.default_rng(0).integers(0, 10, (300, 2))
+    module = torch.nn.Sequential(torch.nn.Embedding(10, 1), torch.nn.Flatten())
+    DPModuleClassifier(module, random_state=0).fit(X, X[:, 0] > 4)
+
+
+def _copies_as_public():
+    X, y = _people()
+    GEPClassifier(random_state=0).fit(X, y, X_public=(X.copy(),))
+
+
+def _groups_in_another_order():
+    X, y = _people()
+    frame, whose = pd.DataFrame(X), pd.Series(np.arange(len(y)) // 3)
+    DPSGDFClassifier(random_state=0).fit(frame, y, groups=whose[::-1])
+
+
+def _loses_rows():
+    print(private_summary(_patients(), TABLE, by="arm", epsilon=5.0))
+
+
+def _crosses():
+    for seed in range(10):
+        found = private_summary(_patients(90), TABLE, by="sex", epsilon=0.5, random_state=seed)
+        for group in found.groups:
+            names = ("lower quartile", "median", "upper quartile")
+            values = [found.entry("age", name, group=group).value for name in names]
+            if values != sorted(values):
+                return
+    print("quartiles rise")
+
+
+def _score_of_noise(metric="accuracy"):
+    X, y = _people()
+    model = LogisticRegression().fit(X[:800], y[:800])
+    private_score(model, X[800:], y[800:], metric=metric, epsilon=0.02)
+
+
+def _leading_blank():
+    private_counts(_patients().assign(sex=lambda t: " " + t["sex"]), TABLE, "sex", epsilon=1.0)
+
+
+def _code_of_missing():
+    table = _patients()
+    Schema(TABLE).check(table.assign(age=table["age"].where(table["age"] < 70, 999)))
+
+
+def _labels_on_a_cluster():
+    import dask.dataframe as dd
+
+    X, y = _people()
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(label=pd.array(y, dtype="Int64"))
+    parts = dd.from_pandas(frame, npartitions=2)
+    model = DPSGDFClassifier(random_state=0).fit(parts[list("abcdef")], parts["label"])
+    if np.asarray(model.classes_).dtype.kind in "iu":
+        print("labels are whole numbers")
+
+
+def _nobody_wrote_epsilon():
+    X, y = _people()
+    model = LogisticRegression().fit(X[:500], y[:500])
+    with PrivacyLedger(3.0, 1e-5):
+        private_score(model, X[500:], y[500:])
+
+
+def _copied_outcome():
+    X, y = _people(3000)
+    DPSGDFClassifier(epsilon=3.0, random_state=0).fit(np.column_stack([X, y]), y)
+
+
+SITUATIONS = [
+    ("a target's range in a wrong unit", _in_wrong_unit, "target_bounds"),
+    ("a network that ends in Sigmoid", _ends_in_sigmoid, "between 0 and 1"),
+    ("a network that looks up codes", _looks_up, "no indices"),
+    (
+        "copies of private rows as public ones",
+        _copies_as_public,
+        "(?i)public.*private|private.*row",
+    ),
+    ("groups in another order", _groups_in_another_order, "order|index|label"),
+    ("Table 1 that loses rows", _loses_rows, "no group"),
+    ("quartiles that cross", _crosses, "quartiles rise"),
+    ("a score that noise hides", _score_of_noise, "mostly noise"),
+    ("a score that is NaN by sizes", lambda: _score_of_noise("recall"), "Nothing was released"),
+    ("a category with a leading blank", _leading_blank, "are not listed"),
+    ("a code of missing values", _code_of_missing, "all of them are 999"),
+    ("labels of a nullable type on a cluster", _labels_on_a_cluster, "whole numbers"),
+    ("an epsilon that nobody wrote", _nobody_wrote_epsilon, "epsilon"),
+    ("a column that copies the outcome", _copied_outcome, "outcome|label"),
+]
+
+
+def said(situation):
+    """All texts of an error, of warnings, and what is printed."""
+    printed = io.StringIO()
+    with warnings.catch_warnings(record=True) as told, contextlib.redirect_stdout(printed):
+        warnings.simplefilter("always")
+        try:
+            situation()
+        except ValueError as error:
+            print(error)
+    kinds = [each for each in told if not issubclass(each.category, PublicDataWarning)]
+    texts = [str(each.message) for each in kinds]
+    if len(kinds) < len(told) and not texts:  # of public rows, which one situation is about
+        texts = [str(each.message) for each in told if "private" in str(each.message)]
+    return "\n".join([*texts, printed.getvalue()])
+
+
+def situations(_):
+    silent = []
+    for name, situation, match in SITUATIONS:
+        text = said(situation)
+        found = re.search(match, text)
+        silent += [] if found else [name]
+        words = " ".join(text[max(found.start() - 40, 0) :].split())[:90] if found else "-"
+        yield {"situation": name, "said": words, "verdict": "told" if found else "silent"}
+    left = ", ".join(silent) or "none"
+    yield {"situation": "silent failures left", "said": left, "verdict": str(len(silent))}
+
+
 if __name__ == "__main__":
-    run(__doc__, rows, {"seeds": 5})
+    run(__doc__, {"recipes": rows, "situations": situations}, {"seeds": 5})
