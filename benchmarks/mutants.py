@@ -74,12 +74,6 @@ MUTANTS = [
                 "estimators/test_table_counts.py",
             ),
             (
-                "_statistics/quantiles.py",
-                "    place = np.sort(place, axis=1)[:, np.argsort(np.argsort(levels",
-                "    place = place[:, np.argsort(np.argsort(levels",
-                "estimators/test_table_counts.py",
-            ),
-            (
                 "_estimators/table_summary.py",
                 "        outside = any(e.group == NO_GROUP and e.value > 0 for e in counted)",
                 "        outside = False",

@@ -122,7 +122,7 @@ def needs_classes(plain: str) -> bool:
     return (metric.cells or metric.formula is not None) and not metric.of_all_rows
 
 
-def settled(asked: Asked, sizes: ScoreSizes) -> tuple[Asked | None, dict[str, str]]:
+def settled(asked: Asked, sizes: ScoreSizes) -> tuple[Asked, dict[str, str]]:
     """Metrics that are released, and why others are left out, by their names in METRICS.
 
     ValueError where public sizes tell that none would be. What is left out takes no share of the

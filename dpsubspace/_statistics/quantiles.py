@@ -105,7 +105,7 @@ def noisy_quantiles(
 
     Gives values (k, c) of the grid: the quantile, where many values are tied at it, or one of a
     rank that noise cannot tell from the one asked for. Those of a column rise with their levels:
-    searches may cross, and what they have found is sorted, which is postprocessing.
+    searches at one midpoint see one rank, and never meet again once they have gone apart.
 
     Privacy: at each stage, every search of a column has one midpoint, which is a function of
     earlier releases. The midpoints of a column cut the line into cells, and the counts
@@ -146,7 +146,6 @@ def noisy_quantiles(
         )
         below = cells.ranks(releases.gaussian(name, total), n) < wanted
         place += below * 2 ** (n_levels - 1 - stage)
-    place = np.sort(place, axis=1)[:, np.argsort(np.argsort(levels, kind="stable"))]
     return grid.value(place).T
 
 
