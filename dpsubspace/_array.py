@@ -120,14 +120,32 @@ def row_squares(R: Array) -> Array:
     return (R * R).sum(axis=1)
 
 
-def squares_of_rows(R: Array) -> Array:
-    """The same, whether rows or columns lie in one piece each."""
-    return row_squares(R) if _by_column(R) else namespace(R).vecdot(R, R)
+def squares_of_rows(R: Array, of: Array = None) -> Array:
+    """The same, whether rows or columns lie in one piece each, as they do in what `R` is made `of`.
+
+    Those of a row do not depend on how many others there are: one that is alone, of which a copy
+    has forgotten how columns lie, is added up as it is among others.
+    """
+    if not _by_column(R if of is None else of):
+        return namespace(R).vecdot(R, R)
+    if R.shape[0] == 1:
+        return row_squares(np.asfortranarray(np.repeat(R, 2, axis=0)))[:1]
+    return row_squares(R)
 
 
 def _by_column(R: Array) -> bool:
     """Whether columns of NumPy's lie in one piece each, and rows do not."""
-    return isinstance(R, np.ndarray) and R.strides[0] < R.strides[1]
+    if not isinstance(R, np.ndarray):
+        return False
+    step, width = R.strides
+    return step < width or (step == width and R.shape[0] == 1 < R.shape[1])
+
+
+def cast_rows(X: Array, dtype: Any) -> Array:
+    """A copy in another dtype whose columns lie as before, also those of one row."""
+    if _by_column(X):
+        return X.astype(dtype, order="F")
+    return namespace(X).astype(X, dtype)
 
 
 def vanished(R: Array) -> float:
@@ -310,7 +328,7 @@ def row_norms(X: Array) -> Array:
     for rows in slices(X.shape[0], piece_rows(X)) or [slice(0, 0)]:
         block = xp.astype(X[rows, :], xp.float64, copy=False)
         with np.errstate(over="ignore"):
-            squares = squares_of_rows(block)
+            squares = squares_of_rows(block, X)
         norms = xp.sqrt(squares)
         if X.dtype == xp.float64:
             # What squares below 1e-308 lose is nothing beside a sum that is in range.
@@ -383,11 +401,14 @@ def products_by_row(X: Array, W: Array) -> Array:
     """
     if sparse.issparse(X):
         return columns_of_product(X, W)
-    xp = namespace(X)
+    xp, numpy = namespace(X), isinstance(X, np.ndarray)
     scores = xp.empty((W.shape[1], X.shape[0]), dtype=X.dtype, device=device(X))
+    columns = np.ascontiguousarray(W.T) if numpy else W.T.contiguous()
     for rows in slices(X.shape[0], piece_rows(X)):
+        # Of entries that lie apart, sums are taken in another order.
+        piece = np.ascontiguousarray(X[rows, :]) if numpy else X[rows, :].contiguous()
         for column in range(W.shape[1]):
-            scores[column, rows] = xp.vecdot(X[rows, :], W[:, column])
+            scores[column, rows] = xp.vecdot(piece, columns[column, :])
     return scores.T
 
 

@@ -25,6 +25,7 @@ from dpsubspace._array import (
     as_like,
     at_least,
     at_most,
+    cast_rows,
     changed,
     chunk_rows,
     column_sums,
@@ -278,7 +279,7 @@ class Features(RecordRows):
         else:
             X = self.X[rows] if sparse.issparse(self.X) else self.X[rows, :]
         if X.dtype != dtype:
-            X = X.astype(np.float64) if sparse.issparse(X) else namespace(X).astype(X, dtype)
+            X = X.astype(np.float64) if sparse.issparse(X) else cast_rows(X, dtype)
         factors, shrink = self._in(namespace(self.factors).float64 if sparse.issparse(X) else dtype)
         shrink = None if shrink is None else shrink[rows]
         options = {"whole": self._whole, "layout": layout}
@@ -596,4 +597,4 @@ class FeatureBlock:
         if columns is not None:
             rows *= columns[None, :]
         rows -= mean[None, :]
-        return squares_of_rows(rows) + vanished(rows)
+        return squares_of_rows(rows, self.X) + vanished(rows)

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._array import BLOCK, Scratch, as_like, piece_rows, row_norms, slices
+from dpsubspace._array import (
+    BLOCK,
+    Scratch,
+    as_like,
+    cast_rows,
+    piece_rows,
+    row_norms,
+    slices,
+)
 
 # Bytes of the entries that are formed at once, which should stay in the cache of a processor, and
 # the fewest rows: calls of functions should count for little. Each thread has a chunk, so that rows
@@ -85,7 +93,9 @@ class FormedRows:
         """Norms of the features of some rows in float64, never too small."""
         entries, found = self.entries(rows), []
         for some in slices(len(entries), piece_rows(entries)) or [slice(0, 0)]:
-            found.append(row_norms(entries[some].astype(np.float64) * self.layout.sizes))
+            wide = cast_rows(entries[some], np.float64)
+            wide *= self.layout.sizes
+            found.append(row_norms(wide))
         return np.concatenate(found)
 
     def __getitem__(self, key: tuple[Any, Any]) -> np.ndarray:

@@ -41,20 +41,21 @@ from dpsubspace import (
     private_quantile,
     private_spread,
 )
-from dpsubspace._array import as_like, to_numpy
+from dpsubspace._array import as_like, row_norms, to_numpy
 from dpsubspace._estimators.composites import moved_by_others
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Hinge, LogLoss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records, RowMap
+from dpsubspace._rows.formed import FormedRows, Layout
+from dpsubspace._rows.records import Records, RowMap, Shift
 from dpsubspace._statistics.counts import cell_counts, noisy_radius, noisy_shares
 from dpsubspace._statistics.quantiles import noisy_quantiles
 
 WIDTH, N = 13, 31
 
 
-def rows(n=N, dtype=np.float32):
-    return np.random.default_rng(0).normal(size=(n, WIDTH)).astype(dtype)
+def rows(n=N, dtype=np.float32, width=WIDTH):
+    return np.random.default_rng(0).normal(size=(n, width)).astype(dtype)
 
 
 def persons(n_first=0, n=N):
@@ -244,6 +245,32 @@ def test_a_row_is_on_one_side_of_a_hinge_wherever_it_lies(grouped, width, form):
         found.append(np.concatenate(residuals))
     assert 0 < np.count_nonzero(found[0]) < n
     assert all((found[0][i:] == one).all() for i, one in enumerate(found))
+
+
+def formed(X):
+    layout = Layout(np.arange(X.shape[1])[::-1].copy(), np.linspace(0.3, 2, X.shape[1]))
+    return FormedRows([np.ascontiguousarray(X.T)], lambda held: held[0].astype(np.float32), layout)
+
+
+@pytest.mark.parametrize("form", [*FORMS, "formed"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [2, 13, 40])
+def test_lengths_of_a_row_do_not_depend_on_how_many_others_there_are(width, dtype, form):
+    """The last chunk may have a single row, of which a copy may forget how columns lie."""
+    X = (formed if form == "formed" else FORMS[form])(rows(90, dtype, width))
+    row_map, shift = RowMap(norm="l2", bias=1.0), Shift(np.full(width + 1, 0.05), None)
+    features = Features(
+        X,
+        row_map,
+        records=persons(0, 90).on_device(getattr(X, "device", None) if form == "tensor" else None),
+    ).shifted(shift)
+
+    def found(some):
+        norms = X.norms(some) if form == "formed" else row_norms(X[some, :])
+        return np.stack([norms, features.at(some).norms(features.lengths[some])])
+
+    alone = np.concatenate([found(slice(i, i + 1)) for i in range(90)], axis=1)
+    assert (found(slice(0, 90)) == alone).all()
 
 
 # Whole fits -------------------------------------------------------------------------------------
