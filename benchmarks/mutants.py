@@ -412,6 +412,12 @@ MUTANTS = [
             (
                 "noise",
                 "return poisson_indices(self._bits, n, rate)",
+                "return poisson_indices(self._bits, n, rate)[: round(n * rate)]",
+                "units/test_sampling.py",
+            ),
+            (
+                "noise",
+                "return poisson_indices(self._bits, n, rate)",
                 "return poisson_indices(self._bits, n, rate / 2)",
                 f"units/test_sampling.py units/test_release.py {RELEASES}",
             ),
@@ -456,6 +462,12 @@ MUTANTS = [
                 "self.weights * weights[self.runs.person]",
                 "self.weights",
                 f"{PERSONS} units/test_person_gradients.py",
+            ),
+            (
+                "_gradients/factors.py",
+                'mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode',
+                'mode = "constant"',
+                "units/test_layers_of_modules.py",
             ),
             (
                 "_gradients/factors.py",
@@ -814,7 +826,7 @@ MUTANTS = [
             ),
             (
                 "_estimators/held_out.py",
-                "replace(self, alone=groups is not None)",
+                "replace(self, alone=split_groups(groups)[0] is not None)",
                 "self",
                 "estimators/test_held_out_dask.py",
             ),

@@ -316,7 +316,7 @@ CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("sides", CONVOLUTIONS)
 def test_rows_that_are_padded_in_any_way_have_gradients_of_autograd(sides, mode, rng):
-    """Read from windows of inputs, they would be those of zeros around the images."""
+    """Windows of inputs have the same padding: none has to be taken apart to be right."""
     shape, before = (2, *[3] * sides), torch.get_rng_state()
     torch.manual_seed(0)
     layer = CONVOLUTIONS[sides](2, 3, 3, padding=1, padding_mode=mode)
@@ -333,8 +333,9 @@ def test_rows_that_are_padded_in_any_way_have_gradients_of_autograd(sides, mode,
     expected = torch.stack(expected)
     for gradients in both(module, X, y):
         torch.testing.assert_close(gradients.dense(), expected, rtol=1e-9, atol=1e-12)
-    gram = ModuleGradients(module, LogLoss(), X, y, n_targets=3).gram()
-    np.testing.assert_allclose(gram, expected @ expected.T, rtol=1e-9)
+    found = ModuleGradients(module, LogLoss(), X, y, n_targets=3)
+    np.testing.assert_allclose(found.gram(), expected @ expected.T, rtol=1e-9)
+    assert not found._rows._apart
 
 
 # Sums -----------------------------------------------------------------------------------------
