@@ -81,6 +81,9 @@ def tell_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Ch
     if checked.plan.decides_weights(checked.data.sizes(1)):
         _tell_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
     tell_of_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
+    if (focus := found.limits.focus) is not None:
+        wide = focus.deviation <= _auto.RANGE_FILLED
+        tell_of_wrong_range(estimator, np.where(wide, 0.25 / focus.deviation, 0.0), focus.end)
 
 
 def tell_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
@@ -190,6 +193,33 @@ def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
         PrivacyWarning,
         about=("wide ranges", type(estimator).__name__),
     )
+
+
+def tell_of_wrong_range(estimator: Any, times: np.ndarray, end: np.ndarray) -> None:
+    """Warn of a public range of targets that is beside them, or far wider than they are.
+
+    `times` says how many times wider each range is than its target, at least, and 0 where that is
+    not told; `end` is 1 or -1 where all of a target is at an end of its range, else 0.
+    """
+    name, several = type(estimator).__name__, len(end) > 1
+    for i in np.flatnonzero((end != 0) | (times > 0))[:5]:
+        which = f"target {i} lies" if several else "the targets lie"
+        if end[i]:
+            side = "upper" if end[i] > 0 else "lower"
+            found = f"{which} so near the {side} end of `target_bounds` that noise hides how"
+            found += " near, or beyond it: all predictions are about that end"
+        else:
+            found = f"`target_bounds` are at least {times[i]:.2g} times as wide as"
+            found += f" {'target ' + str(i) if several else 'the targets'} needs"
+            found = found if several else found[:-1]
+            found += ", and noise is in proportion to them: the model may be no better than a"
+            found += " constant"
+        warn(
+            f"{found}, as released numbers show. Give a range in the unit of the targets, from"
+            " public knowledge, or None, which finds it.",
+            PrivacyWarning,
+            about=("wrong range", name, int(i)),
+        )
 
 
 def _tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:

@@ -28,7 +28,13 @@ from dpsubspace._statistics.counts import (
     noisy_range,
 )
 from dpsubspace._statistics.intervals import noisy_intervals
-from dpsubspace._statistics.means import FOCUS_RELEASES, noisy_focus, noisy_mean, recentred_mean
+from dpsubspace._statistics.means import (
+    FOCUS_RELEASES,
+    Focus,
+    noisy_focus,
+    noisy_mean,
+    recentred_mean,
+)
 from dpsubspace._statistics.quantiles import LEVEL
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -138,6 +144,7 @@ class Limits:
     row_map: RowMap
     target_bounds: Any = None
     found: Mapping[str, Any] = field(default_factory=dict)
+    focus: Focus | None = None  # Where in a public range targets were seen to lie
 
 
 @dataclass(frozen=True)
@@ -205,6 +212,7 @@ class ScaledRows:
     share: float = _auto.BOUNDS_SHARE  # Of the budget, for what is released
     # Of the budget, for finding where in their range most targets lie; 0 takes the range.
     focus: float = 0.0
+    narrower: float = 1.0  # How many times narrower that must be to take the place of the range
 
     @property
     def size(self) -> float:
@@ -239,7 +247,8 @@ class ScaledRows:
 
     def for_table(self, bound: float, limits: Any) -> ScaledRows:
         data_norm = bound if self.data_norm is None else self.data_norm
-        return replace(self, data_norm=data_norm, target_bounds=limits, focus=_auto.FOCUS_SHARE)
+        own = {"focus": _auto.FOCUS_SHARE, "narrower": 1.0}
+        return replace(self, data_norm=data_norm, target_bounds=limits, **own)
 
     def __call__(self, data: Data, releases: Releases, loss: NumberLoss) -> Bounded:
         values = to_numpy(data.targets)
@@ -247,23 +256,25 @@ class ScaledRows:
         *bounds, targets_found = self._range(values, data, releases)
         found = {"data_norm": norm_found, "target_bounds": np.array(targets_found)}
         low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
+        focus = None
         if "focus" in releases and releases.budget.private:
-            low, high = self._focused(values, low, high, releases)
+            low, high, focus = self._focused(values, low, high, releases)
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
         targets = where_rows_are(_targets_like, loss, values, low, high, like)
-        return Bounded(Limits(row_map, (low.copy(), high.copy()), found), targets, loss)
+        return Bounded(Limits(row_map, (low.copy(), high.copy()), found, focus), targets, loss)
 
     def _focused(
         self, values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, Focus]:
         """Part of the range of every target that nearly all of its values are in."""
         share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
         ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-        ends = noisy_focus(where_rows_are(on_unit, values, low, high), releases, "focus", ratio)
-        start, end = (low + (high - low) * (place + 1) / 2 for place in ends)
-        return start, end
+        found = noisy_focus(where_rows_are(on_unit, values, low, high), releases, "focus", ratio)
+        start, end = (low + (high - low) * (place + 1) / 2 for place in found[:2])
+        taken = (found.high - found.low) * self.narrower <= 2
+        return np.where(taken, start, low), np.where(taken, end, high), found
 
     def _norm(self, data: Data, releases: Releases) -> tuple[float, bool]:
         if self.data_norm is not None or not self.rows:

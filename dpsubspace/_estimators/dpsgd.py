@@ -592,8 +592,8 @@ class DPSGDRegressor(LinearRegressor):
         Bound on the L2 norm of rows that was used: given, public or released. 1 is a placeholder
         where noise has hidden it: ``predict`` then shrinks longer rows to it, as ``fit`` does.
     target_bounds_ : tuple of two ndarrays of shape (n_targets,)
-        Range of the targets that was used: given, public or released. -1 to 1 is a placeholder
-        where noise has hidden it.
+        Range of the targets that was used: given, public or released, or the part of a given one
+        that targets were seen in. -1 to 1 is a placeholder where noise has hidden it.
     bounds_found_ : dict
         Whether "data_norm" (a bool) and "target_bounds" (an ndarray of shape (n_targets,)) were
         given or found. False stands for a placeholder, and ``fit`` warns of it.
@@ -633,6 +633,12 @@ class DPSGDRegressor(LinearRegressor):
     `epsilon`, and the cost of full batches is computed exactly. The unit is one row. Public are the
     number of rows, the number and names of the features, the number of targets, and all parameters
     but `random_state`.
+
+    Where in `target_bounds` the targets lie is looked at with a fiftieth of the budget: their mean
+    and their mean deviation from it are released, of which a record brings one number each, at most
+    1 and 2 on the scale of half the range. Only where that shows a part of the range that is three
+    times narrower does this part take its place: a range in a wrong unit, a hundred times too wide,
+    then costs little. ``fit`` warns of it, and of targets at an end of the range or beyond it.
 
     Released bounds are coarse, and are worse the smaller ``n_samples * epsilon`` is. The bound on
     row norms is at most 2^40. The fit warns where rows are probably too few for them, and after it

@@ -425,8 +425,8 @@ class GEPRegressor(LinearRegressor):
         Bound on the L2 norm of rows that was used: given, public or released. 1 is a placeholder
         where noise has hidden it: ``predict`` then shrinks longer rows to it, as ``fit`` does.
     target_bounds_ : tuple of two ndarrays of shape (n_targets,)
-        Range of the targets that was used: given, public or released. -1 to 1 is a placeholder
-        where noise has hidden it.
+        Range of the targets that was used: given, public or released, or the part of a given one
+        that targets were seen in. -1 to 1 is a placeholder where noise has hidden it.
     bounds_found_ : dict
         Whether "data_norm" (a bool) and "target_bounds" (an ndarray of shape (n_targets,)) were
         given or found. False stands for a placeholder, and ``fit`` warns of it.
@@ -465,9 +465,11 @@ class GEPRegressor(LinearRegressor):
     scaled rows, with a twentieth, or a tenth without public rows; with a twentieth, noisy checks
     of what public rows are good for; and at every step the noisy sum of clipped embeddings, all
     three as by :class:`GEPClassifier`. Here a fit to the public rows is right about a row if it is
-    closer to the target than the mean of the public targets. The cost is that of eight Gaussian
-    mechanisms for targets and one for each of the others, those of the steps on Poisson batches
-    where `batch_size` is set. Together they never cost more than `epsilon`. The unit is one row.
+    closer to the target than the mean of the public targets. A range in `target_bounds` is looked
+    at with a fiftieth of the budget, as by :class:`DPSGDRegressor`. The cost is that of eight
+    Gaussian mechanisms for targets and one for each of the others, those of the steps on Poisson
+    batches where `batch_size` is set. Together they never cost more than `epsilon`. The unit is one
+    row.
     Public are the number of rows, the number and names of the features, the number of targets,
     `X_public` and `y_public`, and all parameters but `random_state`. Public rows must not be
     *chosen* or scaled by looking at private ones: then the choice is a release to pay for.

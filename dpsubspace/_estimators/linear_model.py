@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -311,7 +311,10 @@ class LinearRegressor(PrivateRegressor):
         """What bounds rows and targets; where asked, public rows tell what is not given."""
         bias = _auto.BIAS if self.fit_intercept else None
         data_norm = None if self.data_norm is None else float(self.data_norm)
-        return ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
+        found = ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
+        if self.target_bounds is None:
+            return found
+        return replace(found, focus=_auto.RANGE_SHARE, narrower=_auto.RANGE_FOCUS)
 
     def _check(self, plan: LinearFit, given: Given) -> Checked:
         """What is to be done, on which data; ValueError where the data cannot be used."""

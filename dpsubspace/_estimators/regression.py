@@ -26,7 +26,12 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import as_like, namespace
 from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
-from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wide_ranges, warn_of_noise
+from dpsubspace._estimators.advice import (
+    tell_of_ranges,
+    tell_of_wide_ranges,
+    tell_of_wrong_range,
+    warn_of_noise,
+)
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_model import (
@@ -104,6 +109,7 @@ class FittedRegression:
     # How much of their ranges columns fill at most, as
     # :class:`~dpsubspace._statistics.shapes.Standard` has it.
     fills: float
+    targets: Standard  # Where targets lie and how far they spread, in the same way
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -247,6 +253,7 @@ class RegressionFit(Plan):
             view=prepared.view,
             n_iter=solution.n_iter,
             fills=prepared.fills,
+            targets=targets,
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
@@ -372,6 +379,10 @@ class _LinearRegression(PrivateRegressor):
             tell_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
                 tell_of_wide_ranges(self, found.fills)
+            wide = found.targets
+            if wide.end is not None and wide.flat is not None:
+                there = wide.flat & (wide.fills <= _auto.FILLED)
+                tell_of_wrong_range(self, np.where(there, 1 / (3 * wide.fills), 0.0), wide.end)
 
     def _advise(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes

@@ -27,6 +27,7 @@ from dpsubspace._rows.records import Records, Shift
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.counts import noisy_radius, record_sums
 from dpsubspace._statistics.quantiles import noisy_quantiles
+from dpsubspace._statistics.shapes import NEAR_END
 
 # Where targets lie ------------------------------------------------------------------------------
 # Where in their public range most targets lie: a noisy mean and a noisy mean deviation.
@@ -39,14 +40,22 @@ FOCUS_RELEASES = 2
 _DEVIATIONS, _FROM = 2.5, 300.0
 
 
-def noisy_focus(
-    values: np.ndarray, releases: Releases, name: str, ratio: float
-) -> tuple[np.ndarray, np.ndarray]:
+class Focus(NamedTuple):
+    """Where most values of columns within [-1, 1] lie, as was released."""
+
+    low: np.ndarray
+    high: np.ndarray
+    deviation: np.ndarray  # All but twice the noise says that mean deviations are at most this
+    # 1 where all but noise says that the values are at the upper end or beyond, -1 at the lower.
+    end: np.ndarray
+
+
+def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float) -> Focus:
     """Release for each column an interval within [-1, 1] that holds nearly all of its values.
 
     The columns (n, c) are private and on their public ranges, in [-1, 1]. There are
     :data:`FOCUS_RELEASES` called `name`, and `ratio` is the public number of records over the noise
-    multiplier of the whole fit. Gives low and high ends.
+    multiplier of the whole fit.
 
     Privacy: the first release is the sum of the values, of which a record brings one in [-1, 1]
     a column. It moves the vector by sqrt(c) when it becomes null and by 2 sqrt(c) when it is
@@ -63,11 +72,15 @@ def noisy_focus(
     second = BoundedSum(
         record_sums(where_rows_are(np.abs, values - mean), records)[0], bound, bound
     )
-    noise = (releases.noise_of(name, first) + releases.noise_of(name, second)) / n
+    own = releases.noise_of(name, second) / n
+    noise = releases.noise_of(name, first) / n + own
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
     half = wide * (deviation + noise)  # by which the mean and the deviation may be off
-    return np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
+    most = deviation + 2 * own
+    at_end = (np.abs(mean) >= 1 - 2 * noise) & (deviation <= 2 * own) & (2 * noise <= NEAR_END)
+    ends = np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
+    return Focus(*ends, most, np.where(at_end, np.sign(mean), 0.0))
 
 
 # Means ------------------------------------------------------------------------------------------

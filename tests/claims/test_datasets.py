@@ -51,8 +51,8 @@ pytestmark = [
 ]
 
 NUMBERS = ["age", "dose", "other"]
-PUBLIC, MORE = FRAME[[*NUMBERS, "days"]][:50], FRAME[[*NUMBERS, "flag"]][:50]
-TASKS = {"X_public": (MORE,), "y_public": (FRAME["days"][:50],)}
+PUBLIC, MORE = FRAME[[*NUMBERS, "days"]][:50] + 0.1, FRAME[[*NUMBERS, "flag"]][:50] + 0.1
+TASKS = {"X_public": (MORE,), "y_public": (FRAME["days"][:50] + 0.1,)}
 MODEL = DPSGDFClassifier(n_iter=6, delta=1e-5, random_state=0)
 TABLE = tabular_pipeline(clone(MODEL), SCHEMA)
 

@@ -142,7 +142,7 @@ def test_columns_in_different_units_are_told_by_the_released_mean(kind):
     X = table.to_numpy() if kind == "numbers" else table
     (text,) = messages(DPSGDFClassifier(random_state=0), X, y)
     assert ("column 1 makes" if kind == "numbers" else "column 'income' makes") in text
-    (text,) = messages(GEPClassifier(random_state=0), X, y, X_public=(X[:50].copy(),))
+    (text,) = messages(GEPClassifier(random_state=0), X, y, X_public=(X[:50] + 0.1,))
     assert "different units" in text
     scaled = make_pipeline(BoundedScaler(bounds=([18, 0, 0], [90, 2e5, 1])), DPSGDFClassifier())
     assert messages(scaled, X, y) == []

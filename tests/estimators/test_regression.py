@@ -82,13 +82,13 @@ def test_several_targets_are_as_many_models_of_one_budget(plane):
         model.privacy_event(n_samples=4000)
 
 
-def test_bounds_that_are_given_cost_nothing(plane, monkeypatch):
+def test_bounds_that_are_given_are_not_released(plane, monkeypatch):
     X, y = plane
     for options, ranges in (
         ({}, 9),
         ({"data_norm": 3.0}, 8),
-        ({"target_bounds": (0, 200)}, 1),
-        ({"data_norm": 3.0, "target_bounds": (0, 200)}, 0),
+        ({"target_bounds": (0, 200)}, 3),  # two looks at where in the range targets lie
+        ({"data_norm": 3.0, "target_bounds": (0, 200)}, 2),
     ):
         with releases(monkeypatch) as seen:
             model = DPSGDRegressor(n_iter=5, random_state=0, **options).fit(X, y)

@@ -554,7 +554,7 @@ def test_a_search_in_a_ledger_says_that_its_scores_are_not_private():
 def test_entries_say_what_was_fitted():
     X, y = table()
     with ledger() as book:
-        GEPClassifier(epsilon=0.4, n_iter=5).fit(X, y, X_public=(X[:20] + 0.0,))
+        GEPClassifier(epsilon=0.4, n_iter=5).fit(X, y, X_public=(X[:20] + 0.1,))
         private_mean(X, data_norm=1.0, epsilon=0.1)
     first, second = book.entries
     assert (first.estimator, first.n_samples, first.n_features) == (
