@@ -149,7 +149,7 @@ WORKERS = {
 
 
 @pytest.mark.parametrize("kind", WORKERS)
-def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind):
+def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind, tmp_path):
     """By the models that a worker is given, also what is made there; by nothing else."""
     model, alone = fitted(), kind in ("loky", "spawn", "dask")
     names = [name for name in FUNCTIONS if name not in ("private_score", *CHARGED_AS)]
@@ -157,8 +157,9 @@ def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind):
         with PrivacyLedger(100.0, 1e-6) as book:
             assert run(names) == (names if alone else [])
         assert len(book) == (0 if alone else len(names))
-        for _ in range(2):  # a second ledger, which workers have not heard of when it opens
-            with PrivacyLedger(100.0, 1e-6) as book:
+        # A second ledger, which workers have not heard of when it opens, and whose file stays.
+        for path in (None, tmp_path / "ledger"):
+            with PrivacyLedger(100.0, 1e-6, path=path) as book:
                 assert run([*ALL], model) == []
                 assert kind == "loky" or run(names[:2]) == []  # it knows, one of two in loky
             labels = [entry.label for entry in book.entries][: len(ALL)]
