@@ -1,5 +1,7 @@
 """What is computed of a row is the same to the last bit wherever the rows of others put it."""
 
+import sys
+
 import numpy as np
 import pytest
 from helpers import charged, pairwise, releases, replaced, who
@@ -62,6 +64,18 @@ def persons(n_first=0, n=N):
     """Records of `n` rows, each of a person, behind those of a person with `n_first` more."""
     index = np.concatenate([np.zeros(n_first, dtype=int), np.arange(n)])
     return Records.of_groups(index, n)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Nets this small gain nothing from threads, which wait for each other where cores are busy."""
+    torch = sys.modules.get("torch")
+    before = torch and torch.get_num_threads()
+    if torch:
+        torch.set_num_threads(1)
+    yield
+    if torch:
+        torch.set_num_threads(before)
 
 
 # Modules ----------------------------------------------------------------------------------------
@@ -321,7 +335,8 @@ MADE_OF = {"rows": np.asarray, "columns": np.asfortranarray, "sparse": sparse.cs
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        (name, form)
+        # What the count of "mirror" is made of has a test above, which is much faster.
+        pytest.param(name, form, marks=[pytest.mark.exhaustive] * (name == "mirror"))
         for i, name in enumerate(FITS)
         for form in [["rows", "columns"][i % 2], *(["sparse"] if name in ("two means",) else [])]
     ],
