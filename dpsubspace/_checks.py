@@ -210,7 +210,15 @@ def refuse_collection(name: str, value: Any) -> None:
 
 
 def unwrapped(name: str, value: Any) -> Any:
-    """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet."""
+    """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet.
+
+    NumPy takes an array out of its mask without a word, and what is under it is no value.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError(
+            f"`{name}` has masked entries, which are missing: fill them with a constant that is"
+            f" known in advance, as {name}.filled(0.0) does, or drop these rows."
+        )
     if type(value).__module__.partition(".")[0] == "narwhals" and hasattr(value, "to_native"):
         value = value.to_native()
     if hasattr(value, "collect_schema") and not hasattr(value, "shape"):

@@ -546,6 +546,7 @@ DOORS = {
     ),
 }
 ROLES = ("X", "y", "groups", "X_public")
+_TOGETHER = 40  # cells of one ledger
 
 
 # The walk -----------------------------------------------------------------------------------------
@@ -623,16 +624,18 @@ def of_persons(cell):
 def walk(cells):
     """Cells that can be made, and what becomes of each inside of a ledger.
 
-    Those of persons come last: a ledger counts either rows or persons.
+    Those of persons come last: a ledger counts either rows or persons. A new one is opened after
+    some cells, since a charge takes the longer, the more there are before it.
     """
     for persons, unit in ((False, "row"), (True, "person")):
         some = [cell for cell in cells if of_persons(cell) == persons]
-        ledger = PrivacyLedger(1e6, 1e-3, unit=unit, allow_seeded=True)
-        with ledger:
-            for cell in some:
-                given = arguments(cell)
-                if given is not None:
-                    yield cell, _walked(cell, given, ledger)
+        for first in range(0, len(some), _TOGETHER):
+            ledger = PrivacyLedger(1e6, 1e-3, unit=unit, allow_seeded=True)
+            with ledger:
+                for cell in some[first : first + _TOGETHER]:
+                    given = arguments(cell)
+                    if given is not None:
+                        yield cell, _walked(cell, given, ledger)
 
 
 def _walked(cell, given, ledger):
