@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -133,7 +134,7 @@ def used_rows(args):
     for n, relation in itertools.product((100, 10**4, 10**7, 10**9), relations):
         for batch in (1, 64, n // 10, None):
             common = {"batch_size": batch, "neighboring_relation": relation}
-            sizes = {"n_samples": n, "n_features": 10}
+            sizes: dict[str, Any] = {"n_samples": n, "n_features": 10}
             used, noise = [], []
             start = time.perf_counter()
             for epsilon in EPSILONS:

@@ -61,6 +61,7 @@ REGRESSION = "estimators/test_linear_regression.py"
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 WORKERS, SEEN = "workflow/test_ledger_workers.py", "workflow/test_ledger_seen.py"
+BATCHES = "claims/test_batches.py"
 
 MUTANTS = [
     # Numbers that add up or have an order, and what is told before a charge.
@@ -122,6 +123,20 @@ MUTANTS = [
         "limits = room / np.maximum(lengths, 1.0)",
         "limits = 1.1 * room / np.maximum(lengths, 1.0)",
         "estimators/test_coefficients.py",
+    ),
+    # Batches: their losses, and how noise follows from them.
+    *(
+        Mutant(f"_accounting/{file}.py", old, new, BATCHES)
+        for file, old, new in [
+            ("batches", "up = (one - other * ratio", "up = 0.9 * (one - other * ratio"),
+            ("batches", '"zero_out": ("there", "missing")', '"zero_out": ("missing",)'),
+            ("batches", '"replaced": (1, -1)', '"replaced": (1,)'),
+            ("batches", "log_mass += loss.count * total", "log_mass += total"),
+            ("batches", "worst = np.maximum(worst, best)", "worst = best"),
+            ("budget", "sq_mu = min(sq_mu, searched", "sq_mu = max(sq_mu, searched"),
+            ("cost", "LARGEST_PURE = 100.0", "LARGEST_PURE = 1.0"),
+            ("cost", "points <= MOST_POINTS and", "points <= 1e9 * MOST_POINTS or"),
+        ]
     ),
     # Accounting: what is charged.
     *(

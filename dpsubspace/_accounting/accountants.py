@@ -18,16 +18,21 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
-import attr
-import dp_accounting as dpa
 import numpy as np
-from dp_accounting.dp_event import RepeatAndSelectDpEvent
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 
+from dpsubspace._accounting.events import WITHOUT_LIBRARY
 from dpsubspace.exceptions import PrivacyError
+
+try:
+    import attr
+    import dp_accounting as dpa
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.rdp import RdpAccountant
+except ImportError as error:
+    raise ImportError(WITHOUT_LIBRARY.format(error)) from error
 
 # Mechanisms of bounded range --------------------------------------------------------------------
 # Mechanisms whose privacy loss has a bounded range: an event that ``dp_accounting`` lacks.

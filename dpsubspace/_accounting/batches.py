@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.fft import irfft, rfft
@@ -102,18 +102,18 @@ def _curve(parts: Sequence[Mechanism], way: str, delta: float) -> tuple[np.ndarr
         places, masses, above = loss.on_grid(step, x)
         logs = np.log(masses, out=np.full_like(masses, -np.inf), where=masses > 0)
         logs += x * step * places
-        total = float(logsumexp(logs))
+        total = _log_sum(logs)
         weighed, most = np.exp(logs - total), int(np.argmax(logs))
         weighed[most] = 0.0
         rest = float(weighed.sum())
         line = np.bincount((places - places[most]) % n, weighed, minlength=n)
-        exponent = exponent + loss.count * _log1p(rfft(line) - rest)
+        exponent = exponent + loss.count * _log1p(np.asarray(rfft(line)) - rest)
         log_mass += loss.count * total
         infinite += loss.count * above
         place += loss.count * int(places[most])
         others += loss.count * rest
     start = math.floor(first / step)
-    line = np.roll(irfft(np.exp(exponent), n), (place - start) % n)
+    line = np.roll(np.asarray(irfft(np.exp(exponent), n)), (place - start) % n)
     orders = (start + np.arange(n)) * step
     scale = np.exp(np.minimum(log_mass - x * orders, 600.0))
     # Sums of what is above each order, of all of it and of e^(order - loss) of it.
@@ -124,9 +124,14 @@ def _curve(parts: Sequence[Mechanism], way: str, delta: float) -> tuple[np.ndarr
     return orders, divergences
 
 
+def _log_sum(logs: np.ndarray, weights: np.ndarray | None = None) -> float:
+    found: Any = logsumexp(logs, b=weights)
+    return float(found)
+
+
 def _log1p(z: np.ndarray) -> np.ndarray:
     """Logarithm of ``1 + z``; that of NumPy loses the digits of a small z."""
-    real, imaginary = z.real, z.imag
+    real, imaginary = np.real(z), np.imag(z)
     size = np.log1p(np.maximum(2 * real + real**2 + imaginary**2, 1e-15 - 1)) / 2
     return size + 1j * np.arctan2(imaginary, 1 + real)
 
@@ -157,7 +162,9 @@ def _span(losses: Sequence[_Loss], delta: float) -> tuple[float, float, float]:
         over = math.log1p(x) + x * math.log1p(1 / x)
         return (log_moment(x) - math.log(delta) - over) / x
 
-    found = minimize_scalar(bound, bounds=(-18.0, 25.0), method="bounded", options={"xatol": 1e-2})
+    found: Any = minimize_scalar(
+        bound, bounds=(-18.0, 25.0), method="bounded", options={"xatol": 1e-2}
+    )
     grid = math.exp(float(found.x)) * 1.25 ** np.arange(-16.0, 9.0)
     moments, small, spans = np.array([log_moment(x) for x in grid]), math.log(1 / delta), []
     for x, about, i in zip(grid[:17], moments, range(1, 18), strict=False):
@@ -225,12 +232,12 @@ class _Loss:
 
     def log_moment(self, x: float) -> float:
         """Logarithm of the mean of ``e^(x loss)`` over all runs, about."""
-        return self.count * float(logsumexp(x * self.losses, b=self.weights))
+        return self.count * _log_sum(x * self.losses, self.weights)
 
     def on_grid(self, step: float, x: float) -> tuple[np.ndarray, np.ndarray, float]:
         """Places on a grid, their probabilities from above, and that of an infinite loss."""
         below = np.log(np.maximum(np.cumsum(self.weights), 1e-300)) + x * self.losses
-        lost = below < logsumexp(x * self.losses, b=self.weights) + math.log(1e-8 / self.count)
+        lost = below < _log_sum(x * self.losses, self.weights) + math.log(1e-8 / self.count)
         low = math.floor(self.losses[max(0, np.count_nonzero(lost) - 1)] / step)
         high = min(math.ceil(self.losses[-1] / step), low + 16 * _POINTS)
         places = np.arange(low, high + 1)

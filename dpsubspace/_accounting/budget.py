@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from scipy.optimize import brentq
 
 from dpsubspace._accounting.cost import (
-    LARGEST_SAMPLED,
     SMALLEST_DELTA,
     Cost,
     check_smallest_delta,
@@ -52,7 +51,7 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
     exact = at_one.sq_mu() is not None
     if not exact:
         pure, rest = at_one.split_pure()
-        if pure > 0 and (epsilon > LARGEST_SAMPLED or delta < SMALLEST_DELTA):
+        if pure > 0 and (at_one.adds_up or delta < SMALLEST_DELTA):
             if pure >= epsilon:
                 raise _nothing_left(epsilon, delta)
             return calibrate(lambda m: cost_at(m).split_pure()[1], epsilon - pure, delta)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 # Rounding of squares of mu that are the same.
 EQUAL = 1e-12
 
-# Above this epsilon, which protects nobody, and beside batches below this multiplier, mechanisms
-# without a delta are charged by the sum of their epsilons.
-LARGEST_SAMPLED = 100.0
+# Where one of them has a larger epsilon, or beside batches below this multiplier, mechanisms
+# without a delta are charged by the sum of their epsilons: it is hardly more than what they cost.
+LARGEST_PURE = 100.0
 LEAST_MULTIPLIER = 0.1
 
 # The accountant of privacy loss distributions takes seconds where its grid has more points. Batches
@@ -116,7 +116,7 @@ class Cost:
         approximate, about = self.sq_mu(sampling="approximate"), summed
         if approximate is not None:
             about = min(about, gaussian_epsilon(approximate, delta))
-        if about > LARGEST_SAMPLED or self._least_sampled < LEAST_MULTIPLIER:
+        if self.adds_up or self._least_sampled < LEAST_MULTIPLIER:
             return summed
         return min(summed, max(cost, self._refined(delta, about)))
 
@@ -126,6 +126,14 @@ class Cost:
         pure = (part.count * _pure_epsilon(part, relation) for part in self.parts if part.pure)
         rest = tuple(part for part in self.parts if not part.pure)
         return math.fsum(pure), replace(self, parts=rest)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether what has no delta is counted by the sum of its epsilons for any delta."""
+        relation = self.neighboring_relation
+        return any(
+            part.pure and _pure_epsilon(part, relation) > LARGEST_PURE for part in self.parts
+        )
 
     def _epsilon_with_delta(self, delta: float) -> float:
         """Epsilon of batches and searches, and of Gaussians beside them: all need a delta."""
@@ -189,7 +197,8 @@ class Cost:
         least = max(self._least_sampled, LEAST_MULTIPLIER)
         largest = 0.5 / least**2 + 8 / least
         finest = max(1e-9, 1e-5 * largest, epsilon / 1e4)
-        return min(1e-2, max(finest, min(epsilon / 500, typical / 5)))
+        coarsest = max(1e-2, epsilon / 1e4)
+        return min(coarsest, max(finest, min(epsilon / 500, typical / 5)))
 
     @lru_cache(maxsize=256)  # noqa: B019
     def pld_epsilon(self, delta: float, grid: float) -> float:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpsubspace._accounting.accountants import Mechanism
+
+# The library declares attrs below 24 and dm-tree, and runs without dm-tree and with newer ones.
+WITHOUT_LIBRARY = (
+    "dp-accounting, which every private fit and release is counted with, cannot be imported ({})."
+    " Install it with `python -m pip install 'dp-accounting>=0.6,<0.7'`, or, where what it asks for"
+    " cannot be installed, with `--no-deps`, and attrs, absl-py and mpmath by themselves. Saved"
+    " models need it too: it is part of their statement."
+)
 
 NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
 
@@ -34,32 +42,38 @@ RELATION_OF_PERSONS = {
 # Events -------------------------------------------------------------------------------------
 
 
-def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
-    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+def library() -> Any:
+    """Module ``dp_accounting``; ImportError that says what to do where it is not to be had."""
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise ImportError(WITHOUT_LIBRARY.format(error)) from error
+    return dp_accounting
 
-    event = GaussianDpEvent(float(noise_multiplier))
-    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+
+def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
+    dpa = library()
+    event = dpa.GaussianDpEvent(float(noise_multiplier))
+    return event if count == 1 else dpa.SelfComposedDpEvent(event, int(count))
 
 
 def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) -> DpEvent:
     """Event of `count` Gaussian releases, each on a Poisson batch (all records at rate 1)."""
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-
+    dpa = library()
     if sample_rate == 1:
         return gaussian(noise_multiplier, count)
-    step = GaussianDpEvent(float(noise_multiplier))
-    event = PoissonSampledDpEvent(float(sample_rate), step)
-    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+    step = dpa.GaussianDpEvent(float(noise_multiplier))
+    event = dpa.PoissonSampledDpEvent(float(sample_rate), step)
+    return event if count == 1 else dpa.SelfComposedDpEvent(event, int(count))
 
 
 def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
     """Event of `count` exponential mechanisms of a range of `epsilon` each, under any relation."""
-    from dp_accounting import SelfComposedDpEvent
-
+    dpa = library()
     from dpsubspace._accounting.accountants import BoundedRangeDpEvent
 
     event = BoundedRangeDpEvent(float(epsilon))
-    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+    return event if count == 1 else dpa.SelfComposedDpEvent(event, int(count))
 
 
 def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEvent:
@@ -68,40 +82,35 @@ def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEven
     Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
     double what a replacement moves.
     """
-    from dp_accounting import LaplaceDpEvent, SelfComposedDpEvent
-
-    event = LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
-    return event if count == 1 else SelfComposedDpEvent(event, int(count))
+    dpa = library()
+    event = dpa.LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
+    return event if count == 1 else dpa.SelfComposedDpEvent(event, int(count))
 
 
 def private_search(event: DpEvent, mean: float) -> DpEvent:
     """Event of the best of a hidden number of runs of `event`, of a logarithmic distribution."""
-    from dp_accounting.dp_event import RepeatAndSelectDpEvent
-
-    return RepeatAndSelectDpEvent(event, float(mean), 0.0)
+    dpa = library()
+    return dpa.dp_event.RepeatAndSelectDpEvent(event, float(mean), 0.0)
 
 
 def composed(events: Iterable[DpEvent]) -> DpEvent:
-    from dp_accounting import ComposedDpEvent, NoOpDpEvent
-
+    dpa = library()
     events = [event for event in events if not is_free(event)]
     if not events:
-        return NoOpDpEvent()
-    return events[0] if len(events) == 1 else ComposedDpEvent(events)
+        return dpa.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
 
 
 def is_free(event: DpEvent) -> bool:
     """Whether `event` is that of a fit that takes nothing from the records."""
-    from dp_accounting import NoOpDpEvent
-
-    return type(event) is NoOpDpEvent
+    dpa = library()
+    return type(event) is dpa.NoOpDpEvent
 
 
 def non_private() -> DpEvent:
     """Event of a release without noise; no ledger takes it."""
-    from dp_accounting import NonPrivateDpEvent
-
-    return NonPrivateDpEvent()
+    dpa = library()
+    return dpa.NonPrivateDpEvent()
 
 
 def doubling(neighboring_relation: str) -> int:

@@ -11,6 +11,7 @@ from scipy.special import log_ndtr
 
 from dpsubspace import DPSGDClassifier, PrivacyWarning, privacy_cost
 from dpsubspace._accounting.batches import curve_of_batches, epsilon_of_batches
+from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.cost import Cost, gaussian_epsilon
 from dpsubspace._accounting.events import mechanisms_of, sampled_gaussian
 
@@ -30,11 +31,11 @@ def grid():
 
 @pytest.mark.parametrize(("n", "batch", "relation", "epsilons"), grid())
 def test_more_epsilon_is_less_noise_and_all_of_it_is_used(n, batch, relation, epsilons):
-    sizes, noise = {"n_samples": int(n), "n_features": 10}, []
+    noise = []
     for epsilon in epsilons:
         model = DPSGDClassifier(epsilon=epsilon, batch_size=batch, neighboring_relation=relation)
-        noise.append(mechanisms_of(model.privacy_event(**sizes))[-1].value)
-        assert 0.95 * epsilon < privacy_cost(model, **sizes) <= epsilon
+        noise.append(mechanisms_of(model.privacy_event(n_samples=int(n), n_features=10))[-1].value)
+        assert 0.95 * epsilon < privacy_cost(model, n_samples=int(n), n_features=10) <= epsilon
     assert all(after < before for before, after in itertools.pairwise(noise))
 
 
@@ -119,3 +120,13 @@ def test_delta_that_allows_all_says_so():
         event = model.privacy_event(n_samples=10**7, n_features=3)
     assert "Use a smaller `delta`" in str(said[0].message)
     assert mechanisms_of(event)[-1].value == 0.3
+
+
+def test_many_releases_without_delta_use_what_delta_saves_above_epsilon_100():
+    """They were charged by the sum of their epsilons there, with as much noise as at 90."""
+    before = 0.0
+    for epsilon in (90.0, 110.0, 200.0):
+        budget = Budget.split(Target(epsilon, 1e-5), {"": Part(1.0, 100, kind="laplace")}, 1000)
+        assert 0.95 * epsilon < Cost.of(budget.event, "zero_out").epsilon(1e-5) <= epsilon
+        assert before < budget.scales[""]
+        before = budget.scales[""]

@@ -76,3 +76,29 @@ def test_without_torch_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r'pip install "dpsubspace\[torch\]"'):
         TorchFeatures(object()).fit(np.ones((3, 2)))
+
+
+def test_what_needs_dp_accounting_names_it_and_the_way_out():
+    """Nothing private is possible without it; what is not private works."""
+    code = """
+import sys
+import numpy as np
+sys.modules["dp_accounting"] = None
+from dpsubspace import DPSGDClassifier, PrivacyLedger, Range, Schema, private_mean
+X, y = np.eye(20), np.arange(20) % 2
+Schema({"a": Range(0, 1)}), PrivacyLedger(1.0, delta=1e-6)
+calls = [
+    lambda: DPSGDClassifier().fit(X, y),
+    lambda: DPSGDClassifier(epsilon=np.inf).fit(X, y),
+    lambda: DPSGDClassifier().privacy_event(n_samples=20, n_features=20),
+    lambda: private_mean(X, bounds=(0, 1), epsilon=1.0),
+]
+for call in calls:
+    try:
+        call()
+    except ImportError as error:
+        assert "pip install 'dp-accounting" in str(error), error
+    else:
+        raise AssertionError
+"""
+    run(code)
