@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._accounting.events import WITHOUT_LIBRARY
+from dpsubspace._accounting.library import WITHOUT_LIBRARY
 from dpsubspace.exceptions import PrivacyError
 
 try:

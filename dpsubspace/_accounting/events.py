@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpsubspace._accounting.library import library
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpsubspace._accounting.accountants import Mechanism
-
-# The library declares attrs below 24 and dm-tree, and runs without dm-tree and with newer ones.
-WITHOUT_LIBRARY = (
-    "dp-accounting, which every private fit and release is counted with, cannot be imported ({})."
-    " Install it with `python -m pip install 'dp-accounting>=0.6,<0.7'`, or, where what it asks for"
-    " cannot be installed, with `--no-deps`, and attrs, absl-py and mpmath by themselves. Saved"
-    " models need it too: it is part of their statement."
-)
 
 NEIGHBORING_RELATIONS = ("zero_out", "replace_one")
 
@@ -40,15 +34,6 @@ RELATION_OF_PERSONS = {
 
 
 # Events -------------------------------------------------------------------------------------
-
-
-def library() -> Any:
-    """Module ``dp_accounting``; ImportError that says what to do where it is not to be had."""
-    try:
-        import dp_accounting
-    except ImportError as error:
-        raise ImportError(WITHOUT_LIBRARY.format(error)) from error
-    return dp_accounting
 
 
 def gaussian(noise_multiplier: float, count: int = 1) -> DpEvent:
