@@ -175,7 +175,7 @@ class _Reading:
         wanted = {*self.columns, *(self.targets or ())}
         for each in _leaves(self.dataset):
             for file in each.get_fragments():
-                own = None
+                own: Any = None
                 with suppress(pyarrow.ArrowException, OSError):  # messages may have an entry
                     own = file.physical_schema
                 for name in wanted.intersection(own.names if own is not None else ()):
