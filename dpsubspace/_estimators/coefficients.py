@@ -498,10 +498,10 @@ def _warn_of_no_estimate(equations: Equations, without: list[_Term]) -> None:
     Rows have no such direction where columns are sums of others, and classes are separate along
     it where it tells them apart without an error.
     """
-    separate, sums = [], []
+    separate, sums, apart_along = [], [], np.asarray(equations.separate)
     for term in without:
         way = term.direction / np.linalg.norm(term.direction)
-        apart = np.abs(way @ equations.separate).max(initial=0.0) > _TOUCHES
+        apart = np.abs(way @ apart_along).max(initial=0.0) > _TOUCHES
         (separate if apart else sums).append(term.name)
     if separate:
         warn(

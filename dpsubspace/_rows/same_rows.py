@@ -198,7 +198,7 @@ def _width(rows: Any) -> int:
 def _entries(rows: Any, some: Any = slice(None), columns: Any = None) -> np.ndarray:
     """Some entries of rows, in float32, which tells nearly all numbers apart."""
     if hasattr(rows, "numbers"):  # a table: nothing is encoded yet
-        found = np.column_stack([rows.numbers[some], rows.codes[some]])
+        found: Any = np.column_stack([rows.numbers[some], rows.codes[some]])
     else:
         found = rows[some]
     found = found if columns is None else found[:, columns]

@@ -546,6 +546,8 @@ def exact_equations(design: Design) -> Equations:
     """
     p, n = design.rows.shape[1], design.n
     weights, own = np.zeros(p), _own_directions(_exact_slope(design, None))
+    along, shares = own, np.ones(own.shape[1])
+    fixed = shares > 0
     for _ in range(1 if design.family == "linear" else _STEPS):
         score = sum_over_parts(_sum, design.by_record(design.residuals(weights)))
         at = None if design.family == "linear" else design.curvature(weights)
