@@ -791,6 +791,14 @@ def test_what_is_set_apart_is_set_apart_once_in_any_order(pure_epsilon, parts, f
     assert found == [pytest.approx((1.0, 0.0), abs=1e-4)] * len(found)
 
 
+def test_what_is_left_for_a_first_fit_is_less_what_is_set_apart_once():
+    book = ledger(1.0, pure_epsilon=0.3)
+    for spent, left in ((0.0, 0.7), (0.1, 0.7), (0.3, 0.7), (0.4, 0.6)):
+        while book.epsilon() < spent - 0.05:
+            book.charge(pure(0.1), **ZERO_OUT)
+        assert book.remaining() == pytest.approx(left)
+
+
 @pytest.mark.parametrize("before", [0.0, 0.2])
 @pytest.mark.parametrize("fit", [0.3, 0.6])
 def test_accounts_beside_the_plan_keep_their_part_of_delta(before, fit):
