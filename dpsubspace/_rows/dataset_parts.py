@@ -69,7 +69,10 @@ class DatasetColumns:
     @property
     def _meta(self) -> Any:
         """A table of Arrow of no rows."""
-        nothing = self.dataset.schema.empty_table()
+        import pyarrow
+
+        # Not schema.empty_table(), which old versions do not have for columns encoded by runs.
+        nothing = pyarrow.Table.from_batches([], schema=self.dataset.schema)
         places = {name: [] for name in self.columns}
         for place, name in enumerate(nothing.column_names):
             places.get(name, []).append(place)

@@ -8,7 +8,7 @@ import pytest
 from test_packaging import release_of, requirements, setup, text_of
 
 ROOT = Path(__file__).parents[2]
-STAGES = ["lint", "build", "newest", "salted", "oldest", "site", "quickstart"]
+STAGES = ["lint", "build", "newest", "salted", "oldest", "python313", "site", "quickstart"]
 # A source distribution has the package, its pages and its tests, and nothing for hosts.
 whole = pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="not a checkout of the repository")
 
