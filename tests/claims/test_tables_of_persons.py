@@ -215,7 +215,7 @@ def test_so_does_every_release_of_a_table_of_results(monkeypatch, call, relation
         for frame, null in ((here, None), (there, present)):
             frame, outputs = partitions(frame), found[0] if found else None
             with releases(monkeypatch, outputs=outputs) as seen:
-                CALLS[call](frame, groups_of(null, frame["who"]), relation)
+                CALLS[call](frame, groups_of(null, frame["who"]), relation, epsilon=1.0)
             found.append(seen)
     assert len(found[0]) == len(found[1]) == {"counts": 1, "summary": 14}[call]
     assert_within_bounds(*found, relation)

@@ -157,7 +157,7 @@ SETS = {
     for name, sizes in {"mean": (99, 0, 0), "spread": (0, 2, 9), "second": (0, 3, 0)}.items()
 }
 SIGNS = SPREAD[:, 1] > 0
-MEANING = {"mean": SIGNS[4::5], "spread": ~SIGNS[::5], "second": SIGNS[::5]}
+MEANING = {"mean": SIGNS[4::5].copy(), "spread": ~SIGNS[::5], "second": SIGNS[::5].copy()}
 OTHER_MEANING = {name: ~labels for name, labels in MEANING.items()}
 
 

@@ -241,7 +241,7 @@ def test_what_is_shown():
     ],
 )
 def test_what_is_refused(changes, message):
-    options = {"schema": schema("age", "ward", "stay"), "target": "stay"} | changes
+    options = {"schema": schema("age", "ward", "stay"), "target": "stay", "epsilon": 1.0} | changes
     with PrivacyLedger(1.0, 1e-5) as ledger, pytest.raises(ValueError, match=message):
         private_coefficients(patients(50), **options)
     assert ledger.epsilon() == 0

@@ -137,7 +137,9 @@ RUNS = {
     "grid": (lambda X, y: GridSearchCV(Small(), {"alpha": [0.0, 0.1]}, cv=2).fit(X, y), 5),
     "bagging": (lambda X, y: BaggingClassifier(Small(), 4).fit(X, y), 4),
     "pipelines": (
-        lambda X, y: cross_validate(make_pipeline(DPPCA(2, epsilon=0.1), Small()), X, y, cv=2),
+        lambda X, y: cross_validate(
+            make_pipeline(DPPCA(2, epsilon=0.1), DPSGDClassifier(epsilon=0.3, n_iter=5)), X, y, cv=2
+        ),
         4,
     ),
     "ensembles": (
