@@ -578,7 +578,6 @@ class _SearchRequest:
                     " `y_public_val`."
                 )
             X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
-            refuse_collection("X_public_val", X_val)
             refuse_collection("y_public_val", y_val)
             of_fit = {"X": given.X, "y": given.y, **train}
             return Rows(of_fit, X_val, np.asarray(y_val), None, records.unit)

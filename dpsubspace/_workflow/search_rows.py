@@ -207,8 +207,11 @@ class Given:
 def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
     """Sets of rows as they can be compared before a fit reads them; none where they cannot.
 
-    They are read by the schema of a table if there is one, and else as columns of numbers.
+    They are read by the schema of a table if there is one, and else as columns of numbers. A Dask
+    collection of public rows is refused here, before all of it would be read.
     """
+    for name, rows in sets.items():
+        refuse_collection(name, rows)
     inside = (node.model for node in opened(estimator).walk(frozen=False))
     encoder = next((each for each in inside if type(each) is TableEncoder), None)
     found: dict[str, Any] = {}

@@ -394,6 +394,11 @@ REFUSED = {
         {"X_public_val": blocks(X), "y_public_val": Y},
         "`X_public_val` is a Dask collection",
     ),
+    "public rows": (
+        search(),
+        {"X_public": (blocks(X),), "y_public": Y},
+        r"`X_public\[0\]` is a Dask collection",
+    ),
     "one of both": (search(), {"X": X}, "`y` is a Dask collection"),
 }
 
