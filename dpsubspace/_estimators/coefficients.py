@@ -506,8 +506,8 @@ def _warn_of_no_estimate(equations: Equations, without: list[_Term]) -> None:
     if separate:
         warn(
             f"the classes are separate: columns tell them apart without an error, or some have rows"
-            f" of one class alone, so that {', '.join(separate)} have no finite estimate. Leave"
-            " such columns out, merge categories, or fit a model that shrinks coefficients.",
+            f" of one class alone, so that {', '.join(separate)} cannot be estimated. Leave such"
+            " columns out, merge categories, or fit a model that shrinks coefficients.",
             UserWarning,
             about=("separate", *separate),
         )

@@ -46,7 +46,8 @@ class Focus(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     deviation: np.ndarray  # All but twice the noise says that mean deviations are at most this
-    # 1 where all but noise says that the values are at the upper end or beyond, -1 at the lower.
+    # 1 where all but noise says that nearly all values are at the upper end or beyond, -1 that all
+    # are at the lower.
     end: np.ndarray
 
 
@@ -78,7 +79,10 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
     half = wide * (deviation + noise)  # by which the mean and the deviation may be off
     most = deviation + 2 * own
-    at_end = (np.abs(mean) >= 1 - 2 * noise) & (deviation <= 2 * own) & (2 * noise <= NEAR_END)
+    at_end = (np.abs(mean) >= 1 - 2 * noise) & (deviation <= 2 * own)
+    # If all but a few are at one place, the mean deviation is twice their mean distance from it.
+    nearly = (mean >= 1 - NEAR_END) & (deviation - own >= 1.5 * (1 - mean))
+    at_end = (at_end | nearly) & (2 * noise <= NEAR_END)
     ends = np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
     return Focus(*ends, most, np.where(at_end, np.sign(mean), 0.0))
 

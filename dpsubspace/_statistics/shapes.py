@@ -121,10 +121,13 @@ def _ends_of(first: np.ndarray, second: np.ndarray, unknown: float) -> np.ndarra
     """Ends at which columns are, by their noisy means and mean squares.
 
     The mean square of how far numbers are from an end is 2 - 2 |mean| less what their mean square
-    is below 1: 0 where all of them are there.
+    is below 1: 0 where all of them are there. Where it is as large as their mean distance, the few
+    that are not there are anywhere, as where a range in a wrong unit has cut nearly all. At the
+    lower end that is what counts of rare events look like, and nothing is said of them.
     """
-    off = 1 + second - 2 * np.abs(first)
-    return np.where(off <= unknown, np.sign(first), 0.0) * (unknown <= NEAR_END)
+    off, away = 1 + second - 2 * np.abs(first), 1 - first
+    found = np.where(off <= unknown, np.sign(first), 0.0)
+    return np.where((away <= NEAR_END) & (off >= away), 1.0, found) * (unknown <= NEAR_END)
 
 
 def _standard_of(
