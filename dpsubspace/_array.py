@@ -127,10 +127,27 @@ def squares_of_rows(R: Array, of: Array = None) -> Array:
     has forgotten how columns lie, is added up as it is among others.
     """
     if not _by_column(R if of is None else of):
-        return namespace(R).vecdot(R, R)
+        return _dots(R, R)
     if R.shape[0] == 1:
         return row_squares(np.asfortranarray(np.repeat(R, 2, axis=0)))[:1]
     return row_squares(R)
+
+
+def _dots(R: Array, other: Array) -> Array:
+    """Inner products of rows of `R`, which lie in one piece each, with those of `other` or with it.
+
+    Each is the same to the last bit however many rows there are. NumPy takes it by itself. torch
+    adds up in another order where rows are few, so that halves of all rows are added here, entry by
+    entry.
+    """
+    if isinstance(R, np.ndarray):
+        return namespace(R).vecdot(R, other)
+    terms, width = R * other, R.shape[1]
+    while width > 1:
+        half = (width + 1) // 2
+        terms[:, : width - half] += terms[:, half:width]
+        width = half
+    return terms.sum(axis=1) if width == 0 else terms[:, 0]
 
 
 def _by_column(R: Array) -> bool:
@@ -345,7 +362,7 @@ def _scaled_row_norms(rows: Array) -> Array:
     largest = xp.max(xp.abs(rows), axis=1)
     unit = xp.where(largest > 0, largest, xp.ones_like(largest))
     rows = rows / unit[:, None]
-    return unit * xp.sqrt(xp.vecdot(rows, rows))
+    return unit * xp.sqrt(_dots(rows, rows))
 
 
 def _sparse_row_norms(X: Any) -> np.ndarray:
@@ -408,7 +425,7 @@ def products_by_row(X: Array, W: Array) -> Array:
         # Of entries that lie apart, sums are taken in another order.
         piece = np.ascontiguousarray(X[rows, :]) if numpy else X[rows, :].contiguous()
         for column in range(W.shape[1]):
-            scores[column, rows] = xp.vecdot(piece, columns[column, :])
+            scores[column, rows] = _dots(piece, columns[column, :])
     return scores.T
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 64
 
 # What `alike_sizes` has found of modules, which is not saved with them.
-_SIZES: WeakKeyDictionary[Any, dict[tuple[int, str], tuple[int, ...]]] = WeakKeyDictionary()
+_SIZES: WeakKeyDictionary[Any, dict[tuple[int, str, int], tuple[int, ...]]] = WeakKeyDictionary()
 
 
 class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -232,9 +232,13 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return emptied(self.module_, before) or failure
 
     def _sizes(self, device: str) -> tuple[int, ...]:
-        """Numbers of rows to map at once: see :func:`alike_sizes`. Other machines have others."""
+        """Numbers of rows to map at once: see :func:`alike_sizes`.
+
+        Other machines have others, and other numbers of threads.
+        """
         most = min(self.batch_size, _MOST_ROWS) if device == "cpu" else self.batch_size
-        known, key = _SIZES.setdefault(self.module_, {}), (most, device)
+        threads = torch_package().get_num_threads()
+        known, key = _SIZES.setdefault(self.module_, {}), (most, device, threads)
         if key not in known:
             known[key] = alike_sizes(self.module_, self._fitted_shape, most, device)
         return known[key]

@@ -43,7 +43,7 @@ from dpsubspace import (
     private_quantile,
     private_spread,
 )
-from dpsubspace._array import as_like, row_norms, to_numpy
+from dpsubspace._array import as_like, products_by_row, row_norms, to_numpy
 from dpsubspace._estimators.composites import moved_by_others
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import Hinge, LogLoss
@@ -208,6 +208,23 @@ def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
     assert len(step.transform(rows(1))) == 1 and seen[6:] == [4]
 
 
+def test_numbers_of_rows_are_found_anew_where_the_number_of_threads_is_another(monkeypatch):
+    """Some numbers are alike for two threads and not for one."""
+    torch = pytest.importorskip("torch")
+    from dpsubspace import TorchFeatures
+    from dpsubspace._estimators import torch_features
+
+    looked = []
+    monkeypatch.setattr(
+        torch_features, "alike_sizes", lambda *_: looked.append(torch.get_num_threads()) or (4,)
+    )
+    step = TorchFeatures(network("kink")).fit(rows(3))
+    for threads in (1, 2, 2, 1):
+        torch.set_num_threads(threads)
+        step.transform(rows(5))
+    assert looked == [1, 2]
+
+
 # Linear models ----------------------------------------------------------------------------------
 
 FORMS = {
@@ -259,6 +276,23 @@ def test_a_row_is_on_one_side_of_a_hinge_wherever_it_lies(grouped, width, form):
         found.append(np.concatenate(residuals))
     assert 0 < np.count_nonzero(found[0]) < n
     assert all((found[0][i:] == one).all() for i, one in enumerate(found))
+
+
+@pytest.mark.parametrize("width", [1, 2, 13, 513, 1000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_wide_row_of_torch_is_added_up_alone_as_it_is_among_others(dtype, width):
+    """torch takes other sums where there is one row of more than 512 columns."""
+    X = FORMS["tensor"](rows(5, dtype, width))
+    large = X * 1e200 if dtype is np.float64 else X
+    weights = as_like(rows(width, dtype, 3), X)
+    for of in (row_norms, lambda X: products_by_row(X, weights)):
+        for given in (X, large):
+            alone = [to_numpy(of(given[i : i + 1, :])) for i in range(5)]
+            assert (to_numpy(of(given)) == np.concatenate(alone)).all()
+    assert np.allclose(to_numpy(row_norms(X)), np.linalg.norm(to_numpy(X), axis=1), 1e-5, 1e-9)
+    exact = to_numpy(X).astype(float) @ to_numpy(weights)
+    assert np.allclose(to_numpy(products_by_row(X, weights)), exact, 1e-3, 1e-3)
+    assert not to_numpy(products_by_row(X[:, :0], weights[:0, :])).any()
 
 
 def formed(X):
