@@ -379,9 +379,9 @@ class _LinearRegression(PrivateRegressor):
             tell_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
                 tell_of_wide_ranges(self, found.fills)
-            wide = found.targets
-            if wide.end is not None and wide.flat is not None:
-                there = wide.flat & (wide.fills <= _auto.FILLED)
+            wide, given = found.targets, checked.plan.target_bounds is not None
+            if given and wide.end is not None and wide.flat is not None:
+                there = wide.flat & (wide.fills <= _auto.TARGETS_FILLED)
                 tell_of_wrong_range(self, np.where(there, 1 / (3 * wide.fills), 0.0), wide.end)
 
     def _advise(

@@ -151,7 +151,7 @@ def check_rows_and_targets(
 def _finite(y: Any) -> np.ndarray:
     y = np.asarray(y, dtype=np.float64)
     if not np.isfinite(y).all():  # a long double may be finite and this not
-        raise ValueError("Input y contains infinity: drop those rows.")
+        raise ValueError(_INFINITE)
     return y
 
 
@@ -172,6 +172,8 @@ def _numbers(y: Any) -> Any:
         raise ValueError(NO_NUMBERS)
     return values
 
+
+_INFINITE = "Input y contains infinity: drop those rows."
 
 NO_NUMBERS = (
     "`y` has entries that are not numbers, and this takes numbers: convert text with"
@@ -402,6 +404,8 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
     if message.startswith(missing) or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
+    if message.startswith("Input y contains infinity"):  # "or a value too large" is not of `X`
+        return _INFINITE
     no_number = ["convert", "promoted", "Cannot cast", "too large"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
     if any(word in message for word in no_number):

@@ -191,7 +191,7 @@ def test_bounds_that_are_none_are_refused(plane, bounds):
         DPSGDRegressor(target_bounds=bounds).fit(*plane)
 
 
-@pytest.mark.parametrize("entry", ["SECRET", "nan", "inf", None, 10**400])
+@pytest.mark.parametrize("entry", ["SECRET", "nan", "inf", np.inf, None, 10**400])
 def test_targets_that_are_no_numbers_are_refused_and_not_quoted(plane, entry):
     X, y = plane
     y = y.astype(object)

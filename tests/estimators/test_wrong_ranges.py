@@ -60,6 +60,13 @@ def test_a_range_that_is_right_is_not_told_of(name):
     assert not any("wide as" in text or "beyond it" in text for text in told)
 
 
+@pytest.mark.parametrize("name", REGRESSORS)
+def test_neither_is_one_that_is_twice_too_wide(name):
+    score, told, _ = _with_range(name, -2.4, 1.6)
+    assert score > 0.8
+    assert not any("wide as" in text or "beyond it" in text for text in told)
+
+
 @pytest.mark.parametrize("factor", [10, 100])
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_a_range_that_is_far_too_wide_costs_little_and_is_told_of(name, factor):

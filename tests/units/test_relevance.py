@@ -167,7 +167,7 @@ def test_an_empty_batch_of_persons_is_a_step_like_any_other():
 def test_fits_that_choose_directions_or_have_no_noise_keep_their_shares(monkeypatch):
     monkeypatch.setattr(relevance, "shrunk", None)  # cannot be called
     frame, y, schema = table(300, 2)
-    tabular_pipeline(GEPClassifier(), schema).fit(frame, y, X_public=frame[:50])
+    tabular_pipeline(GEPClassifier(), schema).fit(frame, y, X_public=table(50, 2, seed=1)[0])
     tabular_pipeline("classification", schema, epsilon=float("inf")).fit(frame, y)
     DPSGDClassifier().fit(frame[["x", "u0"]], y)
 
