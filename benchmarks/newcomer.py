@@ -43,6 +43,7 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     GEPRegressor,
+    PrivacyError,
     PrivacyLedger,
     PublicDataWarning,
     Range,
@@ -297,11 +298,13 @@ def _code_of_missing():
 
 def _labels_on_a_cluster():
     import dask.dataframe as dd
+    from dask.distributed import Client
 
     X, y = _people()
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(label=pd.array(y, dtype="Int64"))
     parts = dd.from_pandas(frame, npartitions=2)
-    model = DPSGDFClassifier(random_state=0).fit(parts[list("abcdef")], parts["label"])
+    with Client(processes=False, n_workers=1, dashboard_address=None):
+        model = DPSGDFClassifier(random_state=0).fit(parts[list("abcdef")], parts["label"])
     if np.asarray(model.classes_).dtype.kind in "iu":
         print("labels are whole numbers")
 
@@ -347,7 +350,7 @@ def said(situation):
         warnings.simplefilter("always")
         try:
             situation()
-        except ValueError as error:
+        except (ValueError, PrivacyError) as error:
             print(error)
     kinds = [each for each in told if not issubclass(each.category, PublicDataWarning)]
     texts = [str(each.message) for each in kinds]
