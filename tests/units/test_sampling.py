@@ -16,7 +16,7 @@ from helpers import (
     releases,
     thinned,
 )
-from scipy import stats
+from scipy import optimize, stats
 
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, GEPClassifier, PrivacyError, PrivacyLedger
 from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
@@ -66,12 +66,30 @@ def test_calibration_ends_and_is_never_above_the_target(rate, n_iter, epsilon, r
         assert cost > 0.98 * epsilon  # and not far below
 
 
-def test_too_little_noise_for_the_accountant_is_charged_without_sampling():
-    for multiplier in (0.05, 1e-5):
-        event = sampled_gaussian(multiplier, 0.1, 10)
-        full = gaussian(multiplier, 10)
-        costs = [epsilon_of(e, 1e-5, neighboring_relation="zero_out") for e in (event, full)]
-        assert costs[0] == costs[1]
+@pytest.mark.parametrize("multiplier", [0.05, 1e-3, 1e-5])
+def test_little_noise_is_charged_by_how_often_a_record_may_take_part(multiplier):
+    """The noise shows which batches have the record, so that their number says what is lost.
+
+    A batch with the record loses ``log q + u^2 / 2 + u z``, and one without it ``log(1 - q)``, with
+    u = 1 / multiplier and a normal z. What is charged is never below what follows, hardly above it
+    where any noise is left, and less than what as many releases on all records cost.
+    """
+    rate, count, delta, u = 0.1, 10, 1e-5, 1 / multiplier
+    times = np.arange(count + 1)
+    masses = stats.binom(count, rate).pmf(times)
+    middles = times * (np.log(rate) + u**2 / 2) + (count - times) * np.log1p(-rate)
+
+    def excess(epsilon):
+        # A larger loss adds 1 - e^(epsilon - loss) of its probability to delta: all, if 40 larger.
+        above = stats.norm.sf((epsilon + 40 - middles) / (u * np.sqrt(times + 1e-30)))
+        return masses @ above - delta
+
+    least = optimize.brentq(excess, 0.0, count * u**2)
+    cost, full = (
+        epsilon_of(event, delta, neighboring_relation="zero_out")
+        for event in (sampled_gaussian(multiplier, rate, count), gaussian(multiplier, count))
+    )
+    assert least <= cost < full and (multiplier < 1e-4 or cost < 1.01 * (least + 40))
 
 
 def test_a_delta_that_batches_cannot_resolve_is_refused():
