@@ -70,6 +70,7 @@ def test_the_kind_of_noise_does_not_depend_on_where_rows_are(monkeypatch, delta)
 @pytest.mark.parametrize(
     "schema", [{"ward": ["A", "B"]}, {"age": (18, 90)}, {"ward": [f"{i}" for i in range(200)]}]
 )
+@pytest.mark.filterwarnings("ignore:.*'ward' are not listed:dpsubspace.PrivacyWarning")
 def test_tables_of_one_kind_of_columns(monkeypatch, schema):
     with cluster_here(monkeypatch):
         found = private_summary(partitions(ROWS), schema, **SEEDED)

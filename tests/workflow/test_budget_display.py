@@ -81,7 +81,7 @@ def test_what_has_no_delta_and_what_runs_on_batches_is_drawn():
     ledger = PrivacyLedger(epsilon=3.0, delta=1e-5)
     model = DPSGDClassifier(epsilon=1.0, n_iter=20, batch_size=50)
     ledger.fit(model, X, Y, label="batches")
-    candidates = {"a": X[:50] + 0.0, "b": X[50:100] + 0.0}
+    candidates = {name: blobs(n=50, seed=seed)[0] for seed, name in enumerate("ab", start=1)}
     ledger.run(select_public, candidates, X, n_components=2, epsilon=0.2, label="choice")
     display = BudgetDisplay.from_ledger(ledger)
     assert display.epsilons[0] == pytest.approx(1.0, rel=0.1)
