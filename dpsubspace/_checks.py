@@ -8,6 +8,7 @@ import reprlib
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 from unicodedata import normalize
@@ -57,6 +58,11 @@ def shown(value: Any) -> str:
     if _may_hold_rows(value):
         return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     return _SHORT.repr(_plain_value(value))
+
+
+def shown_first(values: Iterable[Any]) -> str:
+    """The first of `values`, which are public: columns or categories of a schema, however many."""
+    return shown(list(islice(values, _LONG)))
 
 
 def _may_hold_rows(value: Any) -> bool:

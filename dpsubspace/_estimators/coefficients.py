@@ -21,6 +21,7 @@ from dpsubspace._checks import (
     nearest,
     refuse_collection,
     shown,
+    shown_first,
 )
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import private_function
@@ -614,7 +615,7 @@ class _Coding:
             if name not in schema.categories or value not in kinds[name].values:
                 raise ValueError(
                     "`reference` must give a column of categories one of its values"
-                    + (f" {shown(list(kinds[name].values))}" if name in schema.categories else "")
+                    + (f" {shown_first(kinds[name].values)}" if name in schema.categories else "")
                     + f", got {shown(value)} for {shown(name)}."
                 )
         references = {name: chosen.get(name, kinds[name].values[0]) for name in schema.categories}

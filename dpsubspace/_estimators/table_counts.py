@@ -13,7 +13,7 @@ import numpy as np
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import payer_of
-from dpsubspace._checks import check_real, shown
+from dpsubspace._checks import check_real, shown, shown_first
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
@@ -399,7 +399,7 @@ def _names(columns: Any, known: tuple[str, ...]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if absent := [name for name in names if name not in known]:
         raise ValueError(
-            f"`columns` names {shown(absent)}, which are none of {shown(list(known))}."
+            f"`columns` names {shown(absent)}, which are none of {shown_first(known)}."
         )
     if not names or len(set(names)) < len(names):
         raise ValueError(f"`columns` must name one or more columns, each once, got {shown(names)}.")

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import plain_arithmetic
-from dpsubspace._checks import check_bool, check_real, shown
+from dpsubspace._checks import check_bool, check_real, shown, shown_first
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
@@ -207,7 +207,7 @@ class PrivateSummary:
         raise ValueError(
             f"the summary has no entry with column={shown(column)}, statistic={shown(statistic)},"
             f" category={shown(category)} and group={shown(group)}. Its groups are"
-            f" {shown(list(self.groups))}, and the pairs of statistic and category of this column"
+            f" {shown_first(self.groups)}, and the pairs of statistic and category of this column"
             f" are {known}."
         )
 
@@ -558,7 +558,7 @@ class _Summary:
     def of(cls, schema: Schema, by: str | None) -> _Summary:
         if schema.private_ranges:
             raise ValueError(
-                f"the columns {shown(list(schema.private_ranges))} have no public range, and means"
+                f"the columns {shown_first(schema.private_ranges)} have no public range, and means"
                 " need one: write Range(low, high) from public knowledge, such as the limits of a"
                 " device. private_quantile and private_mean do without."
             )
@@ -568,7 +568,7 @@ class _Summary:
             if not isinstance(by, str) or by not in schema.categories:
                 raise ValueError(
                     f"`by` must be a column of categories in the schema, one of"
-                    f" {shown(list(schema.categories))}, got {shown(by)}."
+                    f" {shown_first(schema.categories)}, got {shown(by)}."
                 )
             groups = schema[by].values  # type: ignore[attr-defined]
             tables[by] = 1

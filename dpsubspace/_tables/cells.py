@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._checks import check_integer, shown
+from dpsubspace._checks import check_integer, shown, shown_first
 from dpsubspace._tables.encoding import off_log
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.kinds import MISSING, Kind
@@ -74,7 +74,7 @@ def tell_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
         if share >= _MANY_UNLISTED:
             warn(
                 f"at least {share:.0%} of the values of column {shown(name)} are not listed, as the"
-                f" released counts show: they are none of {shown(list(schema[name].values))}. Does"  # type: ignore[attr-defined]
+                f" released counts show: they are none of {shown_first(schema[name].values)}. Does"  # type: ignore[attr-defined]
                 " the table write them otherwise, such as with a blank before them or in capitals?"
                 " Schema.check tells whoever may see the rows.",
                 PrivacyWarning,

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.permission import observe
-from dpsubspace._checks import form_of_both, nearest, read_json, refuse_collection, shown
+from dpsubspace._checks import (
+    form_of_both,
+    nearest,
+    read_json,
+    refuse_collection,
+    shown,
+    shown_first,
+)
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings, looks_alike
 from dpsubspace._tables.frames import (
     checked_frame,
@@ -521,7 +528,7 @@ def _columns(frame: Any, schema: Schema, name: str, *, named: bool) -> dict[str,
             raise ValueError(
                 f"`{name}` has no column names, and its columns would be taken in the order of the"
                 " schema. The rows of the fit had names, and another order. Pass a data frame with"
-                f" the columns {shown([*schema])}."
+                f" the columns {shown_first(schema)}."
             )
         return _columns_in_order(frame, schema, name)
     check_columns(frame, schema, name)

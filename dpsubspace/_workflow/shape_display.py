@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._checks import check_integer, check_real, shown
+from dpsubspace._checks import check_integer, check_real, shown, shown_first
 from dpsubspace._estimators.column_shapes import ColumnShape, shapes_of
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
@@ -436,7 +436,7 @@ def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, st
             if name not in schema:
                 raise ValueError(
                     f"`features` names the column {shown(name)}, which is not in the schema. It has"
-                    f" {shown([*schema])}."
+                    f" {shown_first(schema)}."
                 )
         numbers = all(name in schema.numbers for name in names)
         if len(names) > 2 or (len(names) == 2 and (not numbers or names[0] == names[1])):

@@ -647,6 +647,18 @@ def test_many_values_that_are_not_listed_are_told_by_released_counts(by):
     assert all("blank before them" in text and "Schema.check" in text for text in texts)
 
 
+def test_lists_of_a_schema_that_are_long_are_told_by_their_first_values():
+    many = {"ward": [f"{i}" for i in range(200)], "sex": ["f", "m"]}
+    with pytest.warns(PrivacyWarning, match=r"are none of \['0', '1', .*, \.\.\.\]\. Does"):
+        private_counts(FRAME, many, "ward", epsilon=1.0)
+    wide = {f"column {i}": (0, 1) for i in range(60)} | {"age": (18, 90)}
+    for call in (private_counts, private_summary):
+        options = {"columns": "hgt"} if call is private_counts else {"by": "age"}
+        categories = {f"column {i}": ["a", "b"] for i in range(60)}
+        with pytest.raises(ValueError, match=r"one of \['column 0'|none of \['column 0'"):
+            call(FRAME, wide | categories, **options)
+
+
 # Comparisons ------------------------------------------------------------------------------------
 
 
