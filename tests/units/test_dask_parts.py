@@ -233,7 +233,7 @@ def test_without_a_client_the_message_says_how_to_start_one(monkeypatch):
         lambda: DPSGDClassifier().fit(blocks(X), Y),
         lambda: DPPCA().fit(blocks(X)),
         lambda: BoundedScaler().fit(blocks(X)),
-        lambda: private_covariance(blocks(X)),
+        lambda: private_covariance(blocks(X), epsilon=1.0),
     ):
         with ledger, pytest.raises(ValueError, match=how):
             call()
