@@ -220,7 +220,8 @@ def unwrapped(name: str, value: Any) -> Any:
 
     NumPy takes an array out of its mask without a word, and what is under it is no value.
     """
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+    masked: Any = np.ma.MaskedArray
+    if isinstance(value, masked) and np.ma.is_masked(value):
         raise ValueError(
             f"`{name}` has masked entries, which are missing: fill them with a constant that is"
             f" known in advance, as {name}.filled(0.0) does, or drop these rows."

@@ -414,8 +414,9 @@ def select_public(
     noise = as_noise(random_state)
     rng, shape = noise.public(), row_shape(input_shape, n_features)
     if labelled:
-        for name in sets if isinstance(y_public, Mapping) else ():
-            check_order_of_sets(candidates[name], y_public.get(name))
+        labels: Any = y_public if isinstance(y_public, Mapping) else {}
+        for name in sets if labels else ():
+            check_order_of_sets(candidates[name], labels.get(name))
         scorer = validation_scorer(sets, X, y, records, y_public)
     elif method == "energy":
         space = gradient_space(module, shape, c, int(rng.integers(2**31)))

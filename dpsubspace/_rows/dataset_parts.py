@@ -181,7 +181,9 @@ class _Reading:
                 own: Any = None
                 with suppress(pyarrow.ArrowException, OSError):  # messages may have an entry
                     own = file.physical_schema
-                for name in wanted.intersection(own.names if own is not None else ()):
+                if own is None:
+                    continue
+                for name in wanted.intersection(own.names):
                     kind, asked = own.field(name).type, self.dataset.schema.field(name).type
                     if kind != asked:
                         return (
