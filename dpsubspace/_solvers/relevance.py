@@ -73,7 +73,7 @@ class Relevance:
         self._groups, self._plan, self._each = groups, plan, each
         self._others = np.ones(width - len(groups.of))
         self._turns = {round(turn * plan.n_iter) for turn in _TURNS} - {0}
-        self._n_samples, self._penalties = n_samples, np.full(len(groups.shares), plan.alpha)
+        self._n_samples, self._penalties = n_samples, np.zeros(len(groups.shares))
         self._more, self._adding = interactions, max(1, round(_ADDING * plan.n_iter))
         self.added: Added | None = None  # columns behind the first p
         self._beside = np.zeros(plan.n_iter)  # as `_carried`, of these columns
@@ -129,11 +129,16 @@ class Relevance:
         return xp.concat([entries[:p, :], more, entries[p:, :]], axis=0)
 
     def penalty(self, like: Array) -> Array:
-        """Penalty on the square of each weight as it is now, halved, (width, 1)."""
+        """Penalty on the square of each weight as it is now, halved, (width, 1).
+
+        That of the plan at least, which bounds the noise that is left in weights
+        (:func:`~dpsubspace._solvers.descent.noise_of_descent`).
+        """
         own = self._penalties[self._groups.of] * self.columns[: len(self._groups.of)] ** 2
-        most = max(self._plan.alpha, _STABLE / max(self._plan.learning_rate, 1e-300))
-        added = np.full(0 if self.added is None else self.added.width, self._plan.alpha)
-        found = np.concatenate([np.minimum(own, most), added, np.zeros_like(self._others)])
+        least = self._plan.alpha
+        most = max(least, _STABLE / max(self._plan.learning_rate, 1e-300))
+        added = np.full(0 if self.added is None else self.added.width, least)
+        found = np.concatenate([np.clip(own, least, most), added, np.zeros_like(self._others)])
         return as_like(found, like)[:, None]
 
     def unweighed(self, weights: Array) -> Array:

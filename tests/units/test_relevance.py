@@ -208,6 +208,20 @@ def test_any_weights_have_finite_penalties_and_none_without_one(energy):
         assert not known([energy, 1.0, 0.0], noise, least=0.0, n_outputs=n_outputs).any()
 
 
+@pytest.mark.parametrize("n_samples", [None, 50])
+def test_no_weight_is_penalised_less_than_the_plan_says(rng, n_samples):
+    """Whatever columns are multiplied by: what noise leaves in weights is bounded by that."""
+    plan = TrainingPlan(n_iter=40, learning_rate=0.8, momentum=0.95, alpha=0.1, average=True)
+    found = Relevance(GROUPS, plan, 1e-9, 8, n_samples=n_samples)
+    weights = rng.normal(size=(8, 2)) * np.array([9, 9, 9, 1, 1, 0.1, 1, 1])[:, None]
+    for t in range(40):
+        if found.turn(t, weights) is not None:
+            penalty = found.penalty(weights)[:, 0]
+            assert (penalty[:6] >= 0.1).all() and not penalty[6:].any()
+    assert (found.columns < 1).any()  # the product with these would be less
+    assert (penalty[:6] > 0.1).any() == (n_samples is not None)
+
+
 def by_chance(seed):
     """A table of 300 rows in which one column of ten tells the class, and as many to test with."""
     rng = np.random.default_rng(seed)
