@@ -173,9 +173,105 @@ def check_bounds(
         )
 
 
+# Classes ---------------------------------------------------------------------------------------
+
+# What a class has of its own that no row gets to: what Python and scikit-learn write into each, how
+# an instance is made and printed.
+_NO_ROWS = frozenset(
+    [
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__conditional_annotations__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__init__",
+        "__module__",
+        "__orig_bases__",
+        "__parameters__",
+        "__qualname__",
+        "__repr__",
+        "__slots__",
+        "__static_attributes__",
+        "__str__",
+        "__type_params__",
+        "__weakref__",
+        "_abc_impl",
+        "_doc_link_module",
+        "_doc_link_template",
+        "_sklearn_auto_wrap_output_keys",
+    ]
+)
+# What is asked of a model that was fitted, and of none that is being fitted.
+_ANSWERS = frozenset(
+    [
+        "decision_function",
+        "predict",
+        "predict_interval",
+        "predict_log_proba",
+        "predict_proba",
+        "predict_set",
+        "score",
+        "score_samples",
+    ]
+)
+# How the methods begin that scikit-learn looks for in a step, whether or not ours has them.
+_IN_FITS = ("fit", "partial_fit", "transform", "inverse_transform", "__")
+
+
 def is_ours(thing: object) -> bool:
     """Whether `thing` is of a class of this package itself."""
-    return type(thing).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return _of_this_package(type(thing))
+
+
+def learns_as_ours(thing: object) -> bool:
+    """Whether `thing` is ours, or of a subclass that changes nothing which rows of a fit get to."""
+    return is_ours(thing) or (ours_in(thing) is not None and not changed_in(thing))
+
+
+def ours_in(thing: object) -> type | None:
+    """The class of this package that the class of `thing` is, or is made from."""
+    return next(filter(_of_this_package, type(thing).__mro__), None)
+
+
+def changed_in(thing: object, *, answers: bool = False) -> tuple[str, ...]:
+    """What a subclass of a class of ours has in its place that rows of a fit get to, by name.
+
+    Such a method may learn from the rows before or after it calls ours, and nothing counts that.
+    What has a new name is called by nobody here. Those that answer for a fitted model are left out
+    without `answers`.
+    """
+    ours = ours_in(thing)
+    if ours is None or ours is type(thing):
+        return ()
+    others = [kind for kind in type(thing).__mro__ if kind not in ours.__mro__]
+    return tuple(name for kind in others for name in vars(kind) if _gets_rows(name, ours, answers))
+
+
+def told_of_changes(thing: object) -> str:
+    """Why a subclass of a class of ours does not count as ours, "" for anything else."""
+    changed, ours = changed_in(thing), ours_in(thing)
+    if ours is None or not changed:
+        return ""
+    return (
+        f" {type(thing).__name__} is made from {ours.__name__}, and its own {changed[0]!r} may do"
+        f" more with the rows: leave that to {ours.__name__}."
+    )
+
+
+def _gets_rows(name: str, ours: type, answers: bool) -> bool:
+    if name in _NO_ROWS or (name.startswith("set_") and name.endswith("_request")):
+        return False
+    if name in _ANSWERS:
+        return answers
+    return name.startswith(_IN_FITS) or hasattr(ours, name)
+
+
+def _of_this_package(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 # Dask collections ------------------------------------------------------------------------------

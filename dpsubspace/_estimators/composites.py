@@ -5,7 +5,8 @@ nothing asks here: the warnings around a fit, ledgers, planners, reports, search
 audits. So none of them can forget a case that another one knows.
 
 Classes are trusted by their exact type. A subclass may do anything, whatever its base does: one
-of ``Pipeline`` could store the means of the rows that pass through it.
+of ``Pipeline`` could store the means of the rows that pass through it. A subclass of a class of
+this package counts as ours where it changes nothing that rows of a fit get to.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils import get_tags
 
-from dpsubspace._checks import is_ours
+from dpsubspace._checks import learns_as_ours
 from dpsubspace._estimators.torch_features import TorchFeatures
 
 # What is known of a model by its class.
@@ -40,7 +41,7 @@ FITS = "fits others"  # and takes nothing from the rows but what those release
 CHOOSES = "chooses"  # fits others and chooses by exact scores
 LEARNS = "learns"  # anything else: it may store whatever it sees
 
-_ROW_BY_ROW = (Binarizer, Normalizer, PolynomialFeatures, TorchFeatures)
+_ROW_BY_ROW = (Binarizer, Normalizer, PolynomialFeatures)
 # Those of modules that take long to import: where there is such a step, its module is there.
 _OF_TEXT = {
     "sklearn.feature_extraction": "FeatureHasher",
@@ -212,7 +213,7 @@ def predictor(model: Any, *, fitted: bool = True) -> Any:
 
 
 def is_private(thing: Any) -> bool:
-    return is_ours(thing) and (hasattr(thing, "privacy_event") or hasattr(thing, "privacy_"))
+    return learns_as_ours(thing) and (hasattr(thing, "privacy_event") or hasattr(thing, "privacy_"))
 
 
 def works_row_by_row(step: Any) -> bool:
@@ -226,7 +227,9 @@ def works_row_by_row(step: Any) -> bool:
     if any(callable(getattr(step, name, None)) for name in _FUNCTIONS):
         return False
     of_text = [getattr(sys.modules.get(module), name, None) for module, name in _OF_TEXT.items()]
-    return step is None or type(step) in (*_ROW_BY_ROW, FrozenEstimator, *of_text)
+    if step is None or type(step) in (*_ROW_BY_ROW, FrozenEstimator, *of_text):
+        return True
+    return isinstance(step, TorchFeatures) and learns_as_ours(step)
 
 
 def descends(thing: Any, name: str) -> bool:
@@ -253,12 +256,12 @@ def moved_by_others(model: Any) -> Node | None:
     exact, and so are those that compute each entry by itself. None where all steps are.
     """
     steps = opened(model).inside if type(model) is Pipeline else ()
-    nodes = (node for step in steps for node in step.walk() if not is_ours(step.model))
+    nodes = (node for step in steps for node in step.walk() if not learns_as_ours(step.model))
     return next((node for node in nodes if not _by_entry(node.model)), None)
 
 
 def _by_entry(step: Any) -> bool:
-    if step is None or isinstance(step, str) or is_ours(step):
+    if step is None or isinstance(step, str) or learns_as_ours(step):
         return True
     return _is_theirs(type(step)) and type(step).__name__ in _BY_ENTRY
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import Address, Payer, carrying, in_worker, payer_of
-from dpsubspace._checks import is_ours
+from dpsubspace._checks import learns_as_ours, told_of_changes
 from dpsubspace._estimators.composites import (
     CHOOSES,
     FITS,
@@ -216,7 +216,7 @@ def _host(frame: FrameType) -> _Host | None:
         return None
     # One name of whoever calls, whose others may be rows; workers of an ensemble have that of it.
     owner = frame.f_locals.get("self", frame.f_locals.get("ensemble"))
-    if is_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
+    if learns_as_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
         owner = None
     return _Host(module, name, owner) if several or owner is not None else None
 
@@ -331,9 +331,11 @@ def _learning(name: str, hosts: list[_Host]) -> tuple[str, tuple[str, ...]] | No
     steps = [step for pipeline in pipelines for step in opened(pipeline).inside]
     step = next((step for step in steps if [*step.learners()]), None)
     if step is not None:
+        own = told_of_changes(step.model)
         text = (
-            f"step {step.name!r} ({type(step.model).__name__}) before {name} learns from the rows"
-            " without any noise. What it learns is stored in the Pipeline and is not protected: the"
+            f"step {step.name!r} ({type(step.model).__name__}) before {name}"
+            f" {'may learn' if own else 'learns'} from the rows without any noise.{own}"
+            " What it learns is stored in the Pipeline and is not protected: the"
             f" guarantee covers {name} only. Use a BoundedScaler or a DPPCA, or fit the step on"
             " public rows and wrap it in sklearn.frozen.FrozenEstimator."
         )

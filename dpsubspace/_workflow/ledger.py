@@ -520,8 +520,9 @@ class PrivacyLedger:
         estimator : estimator or Pipeline
             One of this package, or a Pipeline that ends in one and whose other steps are
             private too, work row by row, or are a ColumnTransformer of such (see
-            ``docs/columns.md``). No subclasses, which may do more with the rows. Leave `delta`
-            at "auto": it is the ledger's then.
+            ``docs/columns.md``). A subclass of one of this package is taken where it changes
+            nothing that rows of a fit get to, such as `fit` or `transform`. Leave `delta` at
+            "auto": it is the ledger's then.
         X : array-like of shape (n_samples, n_features)
             Private rows.
         y : array-like of shape (n_samples,), default=None

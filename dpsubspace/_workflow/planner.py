@@ -18,7 +18,7 @@ from dpsubspace._accounting.budget import LEAST_EPSILON, Target
 from dpsubspace._accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed, is_free, mechanisms_of, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._checks import check_integer, check_real, shown
+from dpsubspace._checks import check_integer, check_real, shown, told_of_changes
 from dpsubspace._estimators.composites import FROZEN, ROW_BY_ROW, Node, is_private, opened
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.records import PERSON, ROW, group_index
@@ -516,7 +516,8 @@ def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
 
 # Steps ------------------------------------------------------------------------------------------
 # Everything is trusted by its exact type. A subclass may do anything, whatever its base does: one
-# of `Pipeline` could store the means of the rows that pass through it.
+# of `Pipeline` could store the means of the rows that pass through it. Those of this package are
+# trusted where they leave to ours what rows of a fit get to.
 
 
 def private_parts(
@@ -551,9 +552,9 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
     if not (alone or type(estimator) is Pipeline):
         raise PrivacyError(
             f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
-            " estimators of this package and Pipelines of them, but no subclasses, since these"
-            " may do more with the rows. What fits clones (grid search, cross-validation,"
-            " ensembles) is counted inside of `with ledger:`, fit by fit."
+            " estimators of this package and Pipelines of them, but no subclasses that may do more"
+            f" with the rows.{told_of_changes(estimator)} What fits clones (grid search,"
+            " cross-validation, ensembles) is counted inside of `with ledger:`, fit by fit."
         )
     steps = [*_flat(opened(estimator, "columns" if alone else "", fitted=fitted))]
     for step in steps:
@@ -578,7 +579,8 @@ def _refusal(name: str, step: Any) -> str:
         )
     return (
         f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
-        " privacy, and the Pipeline would have no guarantee. Use a BoundedScaler to scale columns."
+        f" privacy, and the Pipeline would have no guarantee.{told_of_changes(step)} Use a"
+        " BoundedScaler to scale columns."
         " Fit any other transformer on public rows, or on a table of known categories or constants,"
         " and wrap it in sklearn.frozen.FrozenEstimator. Wrap a FunctionTransformer in the same"
         " way if you take responsibility that its function treats each row by itself."

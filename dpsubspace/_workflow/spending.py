@@ -52,7 +52,7 @@ from dpsubspace._accounting.events import (
     private_search,
 )
 from dpsubspace._accounting.permission import already_paid, only_once
-from dpsubspace._checks import shown
+from dpsubspace._checks import changed_in, shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.composites import opened
@@ -118,6 +118,12 @@ class Candidate:
                 raise ValueError(
                     f"{type(part).__name__} has models that belong to single persons, which a"
                     " search cannot compare on other persons."
+                )
+            if changed := changed_in(part, answers=True):
+                raise ValueError(
+                    f"{type(part).__name__} has a {changed[0]!r} of its own, and what it says of a"
+                    " held-out row might depend on others: search with the class that it is made"
+                    " from, and set the best parameters of that."
                 )
             if getattr(part._whole, "epsilon", None) is None:
                 raise ValueError(

@@ -5,6 +5,7 @@ around a fit, the report, the scores and the audit say is compared with that.
 """
 
 import json
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
+import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
@@ -59,6 +61,7 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._accounting.budget import Target
+from dpsubspace._checks import changed_in, learns_as_ours
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.model_outputs import threshold_of
 from dpsubspace._workflow.planner import PublicSizes, _fitted, private_parts
@@ -109,6 +112,16 @@ def by_function(step="passthrough"):
 
 class Storing(Pipeline):
     """May do anything with the rows."""
+
+
+class Scaler(BoundedScaler):
+    """Keeps to what its base does."""
+
+
+class LookingScaler(BoundedScaler):
+    def fit(self, X, y=None, **more):
+        self.means_ = X.mean(axis=0)
+        return super().fit(X, y, **more)
 
 
 class Wrapper(ClassifierMixin, BaseEstimator):
@@ -200,6 +213,10 @@ ROWS = {
         REFUSED,
         "step LogisticRegression",
         reported=-1,
+    ),
+    "ours kept": row(lambda: before(Scaler((-1, 1))), "scaler*, dpsgdclassifier*", reported=2),
+    "ours changed": row(
+        lambda: before(LookingScaler((-1, 1))), REFUSED, "step LookingScaler", reported=-1
     ),
     "a subclass": row(lambda: Storing([("m", model())]), REFUSED, "unknown Storing", reported=None),
     "told categories": row(
@@ -471,7 +488,7 @@ def test_warnings_and_ledgers_name_what_learns(name):
     assert seen == {f"refused {each[5:]}" for each in steps} or (
         not steps and seen == ROWS[name].told
     )
-    told = [text for text in caught if "learns from the rows" in text]
+    told = [text for text in caught if re.search("learns? from the rows", text)]
     assert bool(told) == bool(steps)
     assert len(book) == 0 or not steps
 
@@ -572,6 +589,83 @@ def test_labels_of_all_rows_reach_the_model_of_each_trial():
         search.fit(FRAME, y)
         best = search.best_estimator_[-1]
         assert predictor(best, fitted=False).classes == [0, 1, 2]
+
+
+OURS = [
+    kind
+    for kind in (getattr(dpsubspace, name) for name in dpsubspace.__all__)
+    if isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")
+]
+# What a subclass may have of its own: nothing in a fit gives it a row.
+FREE = {
+    "nothing": {},
+    "words": {"__doc__": "Said.", "__repr__": lambda self: "mine"},
+    "parameters": {"__init__": lambda self, other=1: None},
+    "answers": {"predict": lambda self, X: X, "score": lambda self, X, y: 1.0},
+    "a new method": {"explain": lambda self, X: X},
+}
+NAMES = [
+    "fit",
+    "fit_transform",
+    "fit_predict",
+    "partial_fit",
+    "transform",
+    "_fit_by",
+    "_check",
+    "_store",
+    "privacy_event",
+    "set_params",
+    "__sklearn_clone__",
+    "__getattribute__",
+    "__setattr__",
+    "__getstate__",
+]
+
+
+class LooksAround:
+    """A mixin with a method that scikit-learn looks for."""
+
+    def fit_transform(self, X, y=None, **more):
+        return self.fit(X, y, **more).transform(X)
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_a_subclass_counts_as_ours_unless_rows_get_to_what_it_changes(kind):
+    """Whatever it is that a fit calls with rows, or by which it could hear of them."""
+    for own in FREE.values():
+        made = type("Made", (kind,), own)
+        assert learns_as_ours(made.__new__(made))
+    answering = type("Made", (kind,), FREE["answers"])
+    assert {*changed_in(answering.__new__(answering), answers=True)} == {"predict", "score"}
+    hooks = ("fit", "partial_fit", "transform")  # looked for by scikit-learn
+    names = [name for name in NAMES if hasattr(kind, name) or name.startswith(hooks)]
+    for name in names:
+        made = type("Made", (kind,), {name: getattr(kind, name, None)})
+        grand = type("Below", (made,), {})
+        for each in (made, grand):
+            assert not learns_as_ours(each.__new__(each)), name
+    for bases in ((LooksAround, kind), (kind, LooksAround), (StandardScaler, kind)):
+        try:
+            made = type("Made", bases, {})
+        except TypeError:  # the order of bases of a Pipeline
+            continue
+        assert not learns_as_ours(made.__new__(made))
+
+
+def test_a_search_takes_no_answers_of_a_subclass():
+    """What it says of a held-out row might depend on the other ones."""
+    answering = type("Answering", (DPSGDClassifier,), {"predict": lambda self, X: X})
+    plain, sizes = type("Plain", (DPSGDClassifier,), {}), {"n_samples": 60, "n_features": 4}
+    Candidate.of(plain(n_iter=2), {}, Target(1.0, 1e-5), sizes)
+    with pytest.raises(ValueError, match="Answering has a 'predict' of its own"):
+        Candidate.of(answering(n_iter=2), {}, Target(1.0, 1e-5), sizes)
+
+
+def test_what_a_subclass_changes_is_named_with_the_way_out():
+    with pytest.raises(PrivacyError, match="is made from BoundedScaler, and its own 'fit' may do"):
+        private_parts(before(LookingScaler((-1, 1))))
+    with pytest.raises(PrivacyError, match="is made from BoundedScaler, and its own 'fit' may do"):
+        private_parts(LookingScaler((-1, 1)))
 
 
 def test_a_step_whose_method_was_replaced_is_refused():
