@@ -424,8 +424,8 @@ def payer_of(address: Address | None = None) -> Payer | None:
 def observe(kind: str, name: str, address: Address | None = None) -> None:
     """Tell whoever pays here, by what carries `address`, what was seen that no sum counts.
 
-    The kind is one of ``dpsubspace._workflow.filter.KINDS``. The name is that of a class or
-    function, and never anything that depends on the rows.
+    The kind is one of ``dpsubspace._workflow.filter.KINDS``, or "released". The name is that of a
+    class or function, and never anything that depends on the rows.
 
     It refuses nothing. Where several ledgers are open and none is known to be meant, each is told.
     """

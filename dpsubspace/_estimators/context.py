@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast, dataclass_transform
 
@@ -188,6 +190,7 @@ class _Host:
     module: str  # Where its code is
     function: str  # Its name
     owner: Any  # Estimator whose fit it is; None where it is a function
+    scored: Any  # What is scored where that is what the call is for, else None
 
     @property
     def scores(self) -> bool:
@@ -218,7 +221,10 @@ def _host(frame: FrameType) -> _Host | None:
     owner = frame.f_locals.get("self", frame.f_locals.get("ensemble"))
     if learns_as_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
         owner = None
-    return _Host(module, name, owner) if several or owner is not None else None
+    if not several and owner is None:
+        return None
+    host = _Host(module, name, owner, None)
+    return replace(host, scored=frame.f_locals.get("estimator")) if host.scores else host
 
 
 def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
@@ -249,6 +255,61 @@ def learners_around() -> Iterator[tuple[str, str]]:
             yield kind, of
 
 
+# Scores of what was fitted ------------------------------------------------------------------------
+
+
+class _Waiting:
+    """Fits in one call of scikit-learn, the scores of which are about to be computed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []  # Those that a ledger was told of
+        self.done: set[str] = set()  # Names of scorers that have released a score
+
+
+_WAITING: weakref.WeakKeyDictionary[Any, _Waiting] = weakref.WeakKeyDictionary()
+
+
+def _wait_for_scores(name: str, hosts: list[_Host]) -> None:
+    scored = next((host.scored for host in hosts if host.scores), None)
+    with suppress(TypeError):  # None, or nothing that can be referred to
+        _WAITING.setdefault(scored, _Waiting()).names.append(name)
+
+
+def fits_with_released_scores(model: Any) -> list[str]:
+    """Names of fits that were noted to have exact scores, and have none but released ones.
+
+    To be called where a score of `model` was just released. Those are the scores of its fits if a
+    scorer of the user's own is running, as each scorer of the search or cross-validation has.
+    """
+    with suppress(TypeError):
+        if _WAITING.get(model) is None:
+            return []
+        scorers, running = _scorers_of(model, sys._getframe(1))
+        _WAITING[model].done.update(running)
+        if scorers and scorers <= _WAITING[model].done:
+            return _WAITING.pop(model).names
+    return []
+
+
+def _scorers_of(model: Any, frame: FrameType | None) -> tuple[set[str], set[str]]:
+    """Names of all scorers of the call that scores `model`, and of the one that is running."""
+    running = set()
+    while frame is not None:
+        local, module = frame.f_locals, frame.f_globals.get("__name__", "")
+        if module == "sklearn.metrics._scorer" and isinstance(local.get("name"), str):
+            running = running or {local["name"]}
+        host = _host(frame) if module.startswith("sklearn.model_selection") else None
+        if host is not None and host.scores:
+            scorer = local.get("scorer")
+            several = getattr(scorer, "_scorers", None)
+            theirs = type(scorer).__module__.startswith("sklearn.")
+            if host.scored is not model or (several is None and theirs):
+                return set(), set()
+            return ({""}, {""}) if several is None else ({*several}, running)
+        frame = frame.f_back
+    return set(), set()
+
+
 # What is said of it -------------------------------------------------------------------------------
 
 
@@ -271,6 +332,7 @@ def warn_of_context(
     note, seen = None if payer is None else payer.note, []
     if note is not None:
         seen = [*dict.fromkeys([*estimator._around, *_seen(name, hosts)])]
+        _wait_for_scores(name, hosts)
         steps = [of for kind, of in seen if kind == "step"]
         for of in steps:
             note("refused", of)
@@ -402,7 +464,8 @@ def _warn_of_scores(name: str, module: str) -> None:
         warn(
             f"the ledger counts each fit of {name} in this search or cross-validation, but its"
             " scores, and what it chooses by them, are computed from the private rows without any"
-            " privacy. Use PrivateSearch to choose and private_score to publish, or public rows.",
+            " privacy, unless `scoring` is a function that gives what private_score released. Use"
+            " PrivateSearch to choose and private_score to publish, or public rows.",
             PrivacyWarning,
             about=("scores", name),
         )

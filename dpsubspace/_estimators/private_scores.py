@@ -11,10 +11,11 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.composites import opened
-from dpsubspace._estimators.context import private_function
+from dpsubspace._estimators.context import fits_with_released_scores, private_function
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs
 from dpsubspace._estimators.score_noise import ScoreSizes, settled, tell_before
 from dpsubspace._estimators.score_release import Found, parts_of
@@ -232,6 +233,8 @@ def private_score(
             about=("seen", type(model).__name__),
         )
     whole, *parts = rows.said().released(call.paid(), noise.public())
+    for name in fits_with_released_scores(model):
+        observe("released", name)
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
     given = (whole_request, classes, float(level), records, call.guarantee, by_level, left_out)
     return _Scores(*given).of(whole)

@@ -44,7 +44,9 @@ def _tell_of_pairs() -> None:
 class PrivateScore:
     """A metric of a model on private rows, with an interval for noise and sampling.
 
-    ``float(score)`` is its value, and printing shows the interval.
+    ``float(score)`` is its value, and printing shows the interval. A function that returns one can
+    be the `scoring` of scikit-learn, which takes the larger score for the better one: of losses
+    and errors ask for the negative, such as "neg_log_loss".
 
     Parameters
     ----------
@@ -103,7 +105,27 @@ class PrivateScore:
     privacy_: PrivacyGuarantee | None = field(default=None, repr=False)
 
     def __float__(self) -> float:
-        return float(self.value)
+        return self.item()
+
+    def item(self) -> float:
+        """Return the value as a number, as scikit-learn asks scores for it.
+
+        Returns
+        -------
+        float
+            The value.
+
+        Raises
+        ------
+        ValueError
+            If there are several, as of a curve or a confusion matrix.
+        """
+        if np.size(self.value) != 1:
+            raise ValueError(
+                f"{self.metric!r} has {np.size(self.value)} values, and no single number: ask"
+                " private_score for another `metric`, such as 'roc_auc'."
+            )
+        return float(np.asarray(self.value).item())
 
     def __str__(self) -> str:
         about = "" if self.pos_label is None else f" of class {self.pos_label!r}"

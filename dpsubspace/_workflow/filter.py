@@ -12,7 +12,7 @@ what the choice among them costs (:class:`Sums`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from numbers import Integral, Real
@@ -81,7 +81,8 @@ KINDS = {
         "fit with exact scores",
         "{name} was fitted in a search or cross-validation ({times}) whose scores on held-out rows"
         " are exact. Unless all of those rows are public, the scores are not protected: no epsilon"
-        " covers them. Use PrivateSearch to choose parameters in a protected way",
+        " covers them. Use PrivateSearch to choose parameters in a protected way, or a function"
+        " with private_score as `scoring`",
     ),
     "score": Kind(
         "exact score",
@@ -105,6 +106,39 @@ KINDS = {
         " and is not counted",
     ),
 }
+
+# Of fits that were noted as "validation", and whose scores were released after that.
+RELEASED = "released"
+_VOUCHED = (
+    "that the `scoring` of the search or cross-validation in which {name} was fitted ({times})"
+    " gave what private_score released, which is charged, and computed nothing else"
+)
+
+
+def without_released(seen: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """What was seen, less fits in a search or cross-validation all of whose scores were released.
+
+    Such a fit was noted before its scores were known. Where no other fit had exact scores, what
+    was chosen by scores was chosen by what was released.
+    """
+    left = {key: count for key, count in seen.items() if key[0] != RELEASED}
+    released = {name: count for (kind, name), count in seen.items() if kind == RELEASED}
+    for name, count in released.items():
+        noted = left.pop(("validation", name), 0)
+        if rest := noted if noted >= MOST else noted - count:  # above that nothing is counted
+            left["validation", name] = rest
+    if released and not any(kind == "validation" for kind, _ in left):
+        return {key: count for key, count in left.items() if key[0] != "choice"}
+    return left
+
+
+def vouched_scores(seen: Mapping[tuple[str, str], int]) -> list[str]:
+    """What the user vouches for where scores of a search or cross-validation were released."""
+    return [
+        _VOUCHED.format(name=name, times=_times(count))
+        for (kind, name), count in seen.items()
+        if kind == RELEASED
+    ]
 
 
 def named(seen: Iterable[tuple[str, str, int]], *, breaks: bool) -> tuple[str, ...]:

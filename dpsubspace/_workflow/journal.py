@@ -37,7 +37,7 @@ from filelock import FileLock
 from dpsubspace._accounting.events import describe, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import finite, read_json
-from dpsubspace._workflow.filter import KINDS, BudgetSplit, Charge
+from dpsubspace._workflow.filter import KINDS, RELEASED, BudgetSplit, Charge
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def checked_record(record: dict[str, Any]) -> dict[str, Any]:
     if kind == "ledger" and (own.get("format"), own.get("version")) != (_FORMAT, _VERSION):
         raise PrivacyError(f"no PrivacyLedger of version {_VERSION} wrote it")
     fields = _checked(own, {**_ALWAYS, **_RECORDS[kind]}, f"a record {kind!r}")
-    if kind == "seen" and not (fields["kind"] in KINDS and fields["count"]):
+    if kind == "seen" and not (fields["kind"] in {*KINDS, RELEASED} and fields["count"]):
         raise PrivacyError(f"nothing of kind {fields['kind']!r} can have been seen")
     if fields.get("plan"):
         fields["plan"] = _checked(fields["plan"], _SPLIT, "the plan")

@@ -31,7 +31,14 @@ from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._rows.records import check_order
-from dpsubspace._workflow.filter import UNWATCHED, Terms, beside, check_number
+from dpsubspace._workflow.filter import (
+    UNWATCHED,
+    Terms,
+    beside,
+    check_number,
+    vouched_scores,
+    without_released,
+)
 from dpsubspace._workflow.journal import (
     COLUMNS,
     About,
@@ -275,7 +282,14 @@ class PrivacyLedger:
     def seen(self) -> tuple[tuple[str, str, int], ...]:
         """What was seen that no sum counts: a kind, the name of a class, and how often."""
         with self._book.held():
-            return tuple((kind, name, count) for (kind, name), count in self._book.seen.items())
+            left = without_released(self._book.seen)
+            return tuple((kind, name, count) for (kind, name), count in left.items())
+
+    @property
+    def _vouched(self) -> list[str]:
+        """What reports say that the user vouches for, by what was seen."""
+        with self._book.held():
+            return vouched_scores(self._book.seen)
 
     # What is spent and what is left ---------------------------------------------------------
 

@@ -415,7 +415,9 @@ def _training_rows(
 _CHOICE = (
     "the best candidate was chosen by exact scores on private held-out rows, and which one it is"
     " may reveal something about a single row, whatever noise is in the fits. Use"
-    " PrivateSearch to choose parameters in a protected way; or search on public rows, and fit once"
+    " PrivateSearch to choose parameters in a protected way; or search on public rows, and fit"
+    " once. If its `scoring` gave what private_score released, only the report of a ledger around"
+    " the search can tell"
 )
 _HELD_OUT = "that the scores of the splits are shown only to people who are allowed to see the rows"
 _SPLITS = (
@@ -459,7 +461,8 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
             " cannot see"
         ],
         vouched=[
-            "that everything computed from the records of these people was charged to this ledger"
+            "that everything computed from the records of these people was charged to this ledger",
+            *ledger._vouched,
         ],
         budget=LedgerBudget(ledger.budget, ledger.delta, ledger.remaining()),
         alarms=[*named(ledger.seen, breaks=False)],

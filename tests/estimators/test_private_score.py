@@ -16,9 +16,14 @@ from scipy.special import expit
 from sklearn import metrics
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, make_regression
-from sklearn.dummy import DummyRegressor
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import FixedThresholdClassifier
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    cross_val_score,
+    cross_validate,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -1019,3 +1024,33 @@ def test_the_size_of_a_group_is_nowhere():
     with pytest.raises(ValueError, match="`by`") as caught:
         private_score(model, rows.copy(), labels, by=(sex[1:], [0, 1]), **options)
     assert "3000" not in str(caught.value) and "2999" not in str(caught.value)
+
+
+def test_a_score_is_a_number_where_scikit_learn_asks_for_one():
+    """In cross-validations and searches of whatever release, by one metric or several."""
+    X, y = np.arange(400.0).reshape(-1, 1) / 400, np.arange(400) % 2
+
+    def scoring(model, X, y):
+        return private_score(model, X, y, metric="neg_log_loss", epsilon=1.0, random_state=0)
+
+    def several(model, X, y):
+        names = ["accuracy", "brier"]
+        return private_score(model, X, y, metric=names, epsilon=1.0, random_state=0)
+
+    model = DummyClassifier(strategy="prior")
+    scores = cross_val_score(model, X, y, cv=2, scoring=scoring)
+    assert scores.dtype == np.float64 and scores.shape == (2,) and (scores < 0).all()
+    found = GridSearchCV(model, {"strategy": ["prior"]}, cv=2, scoring=scoring).fit(X, y)
+    assert found.best_score_ == pytest.approx(scores.mean())
+    table = cross_validate(model, X, y, cv=2, scoring=several)
+    assert {"test_accuracy", "test_brier"} <= {*table}
+    assert scoring(model.fit(X, y), X, y).item() == float(scoring(model, X, y))
+
+
+def test_a_curve_is_no_number():
+    X, y = np.arange(400.0).reshape(-1, 1) / 400, np.arange(400) % 2
+    model = DummyClassifier(strategy="uniform", random_state=0).fit(X, y)
+    curve = private_score(model, X, y, metric="roc_curve", random_state=0)
+    for number in (float, PrivateScore.item):
+        with pytest.raises(ValueError, match=r"'roc_curve' has .* values, and no single number"):
+            number(curve)

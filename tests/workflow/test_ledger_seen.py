@@ -1,5 +1,6 @@
 """What a ledger saw and does not count stands in it, in its file and in its report."""
 
+import functools
 import json
 import threading
 import warnings
@@ -43,6 +44,7 @@ from dpsubspace import (
     Schema,
     privacy_report,
     private_mean,
+    private_score,
     tabular_pipeline,
 )
 from dpsubspace._accounting.events import non_private
@@ -111,8 +113,71 @@ class LookingScaler(BoundedScaler):
         return super().transform(X - X.mean(axis=0))
 
 
+EXACT = {("validation", "DPSGDClassifier"): 4, ("choice", "GridSearchCV"): 1}
+
+
 def scaled(*steps):
     return make_pipeline(*steps, small())
+
+
+def released(model, X, y):
+    return private_score(model, X, y, epsilon=1.0)
+
+
+def released_number(model, X, y):
+    return float(released(model, X, y))
+
+
+class Released:
+    def __call__(self, model, X, y):
+        return released(model, X, y)
+
+
+def several(model, X, y):
+    return private_score(model, X, y, metric=["accuracy", "recall"], pos_label=1, epsilon=1.0)
+
+
+def searched(scoring, **options):
+    grid = GridSearchCV(small(), {"alpha": [0.0, 0.1]}, scoring=scoring, cv=2, **options)
+    return grid.fit(X, Y)
+
+
+# By what a search computes its scores, and what is noted beside its four fits and the refit.
+SCORINGS = {
+    "a score": (released, {}),
+    "a number": (released_number, {}),
+    "an object": (Released(), {}),
+    "a part": (functools.partial(released), {}),
+    "two": ({"a": released, "b": released_number}, {}),
+    "several metrics": (several, {}),
+    "one of two": ({"a": released, "b": "accuracy"}, EXACT),
+    "another model": (lambda model, X, y: released(clone(model).fit(X, y), X, y), None),
+    "exact": ("accuracy", EXACT),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "train"), [*((name, False) for name in SCORINGS), ("two", True), ("a score", True)]
+)
+def test_scores_that_were_released_are_not_noted_as_exact(name, train, tmp_path):
+    """Nor is a choice by them, and the ledger is charged for each; also of training rows."""
+    scoring, expected = SCORINGS[name]
+    refit = (
+        "accuracy" if name == "several metrics" else "a" if name in ("two", "one of two") else True
+    )
+    with ledger(path=tmp_path / "ledger", epsilon=1000.0) as book:
+        found = searched(scoring, refit=refit, return_train_score=train)
+        assert np.isfinite(found.best_score_)
+    if expected is None:  # what was scored is not what the search fitted
+        assert (
+            counted(book)["validation", "DPSGDClassifier"] >= 4 and not privacy_report(book).holds
+        )
+        return
+    again = PrivacyLedger.load(tmp_path / "ledger")
+    assert counted(book) == counted(again) == expected
+    report = privacy_report(book)
+    assert report.holds == (not expected)
+    assert ("gave what private_score released" in str(report).replace("\n", " ")) == (not expected)
 
 
 CASES = {
@@ -185,6 +250,14 @@ CASES = {
             ("score", "DPSGDClassifier"): 4,
             ("choice", "GridSearchCV"): 1,
         },
+    ),
+    "a cross-validation by released scores": (
+        lambda: cross_val_score(scaled(BoundedScaler((0, 1))), X, Y, cv=3, scoring=released),
+        {},
+    ),
+    "released scores beside exact ones": (
+        lambda: [searched(released), cross_val_score(small(), X, Y, cv=2, scoring="roc_auc")],
+        {("validation", "DPSGDClassifier"): 2, ("choice", "GridSearchCV"): 1},
     ),
     "a search in a search": (
         lambda: cross_val_score(
