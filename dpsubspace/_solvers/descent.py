@@ -480,6 +480,7 @@ def train(
             if len(found[0]) > len(state[0]):
                 whole = whole.widened(relevance.added)
                 each = visits.enter_context(over_chunks(whole))
+            seen = whole  # what is known of the rows as they were weighed before is not kept
             seen, shrink = whole.weighed(relevance.columns), relevance.penalty(found[0])
             return found
 

@@ -118,7 +118,7 @@ class Design:
     @cached_property
     def lengths(self) -> Any:
         """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
-        return where_rows_are(np.linalg.norm, self.rows, axis=1)
+        return where_rows_are(_lengths, self.rows)
 
     def scores(self, weights: np.ndarray) -> Any:
         """Products of rows with weights (n_rows,). Private.
@@ -154,6 +154,13 @@ class Design:
 
 
 # What is made of single rows, where they are.
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    found = np.empty(len(rows))
+    for some in slices(len(rows), _TOGETHER):  # squares of all at once would be as large as rows
+        found[some] = np.linalg.norm(rows[some], axis=1)
+    return found
 
 
 def _by_columns(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -213,25 +220,27 @@ def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:
     room than rounding of lengths takes. Several rows of a record have the bound of one, by the
     lemma of :mod:`dpsubspace._rows.records`.
     """
-    total, slack = record_sums(design.rows * residuals[:, None], design.records)
+    total, slack = record_sums(design.rows, design.records, residuals)
     return vector_sum(total, most * math.sqrt(design.size), slack)
 
 
-def moment_sum(rows: Any, norm_bound: float, records: Records) -> BoundedSum:
-    """Sum of ``z z^T`` over records, whose rows are no longer than `norm_bound`.
+def moment_sum(rows: Any, norm_bound: float, records: Records, factors: Any = None) -> BoundedSum:
+    """Sum of ``z z^T`` over records, whose rows z are no longer than `norm_bound`.
+
+    Rows are multiplied by `factors` (n_rows,), block by block, where these are given.
 
     Proof of the bounds: that of :func:`~dpsubspace._release.mechanisms.gram_sum`, which holds for
     several rows of a record by the lemma of :mod:`dpsubspace._rows.records`.
     """
-    total = sum_over_parts(_moments, rows, records).value
+    total = sum_over_parts(_moments, rows, records, factors).value
     slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
     return gram_sum(total, norm_bound, slack)
 
 
-def _moments(rows: np.ndarray, records: Records) -> Total:
+def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> Total:
     total, weights = Total(), records.weights_numpy
     for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
-        block = rows[some]
+        block = rows[some] if factors is None else rows[some] * factors[some, None]
         if weights is not None:
             # A row times the root of its part of the record brings that part of its product.
             block = block * np.sqrt(weights[some])[:, None]
@@ -273,17 +282,18 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
     their rows have in common is in q, as in a covariance that is clustered by person.
     """
     bound = most * math.sqrt(design.size)
-    found = design.by_record(residuals)
     if design.records.grouped:
-        found = where_rows_are(_within, found, bound)
-    total = moment_sum(found, bound, Records.of_rows(design.n))
+        found = where_rows_are(_within, design.by_record(residuals), bound)
+        total = moment_sum(found, bound, Records.of_rows(design.n))
+    else:
+        total = moment_sum(design.rows, bound, design.records, residuals)
     return replace(total, value=packed(total.value))
 
 
 def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
     """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
     roots = where_rows_are(np.sqrt, design.curvature(weights))
-    return moment_sum(design.rows * roots[:, None], math.sqrt(design.size) / 2, design.records)
+    return moment_sum(design.rows, math.sqrt(design.size) / 2, design.records, roots)
 
 
 def size_counts(design: Design, residuals: Any) -> BoundedSum:

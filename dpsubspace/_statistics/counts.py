@@ -322,17 +322,19 @@ def _in_unit(values: Array) -> Array:
     return xp.where(values > 0, at_most(values, 1.0), xp.zeros_like(values))
 
 
-def record_sums(values: Array, records: Records) -> tuple[np.ndarray, float]:
-    total = sum_over_parts(_sums, values, records)
+def record_sums(values: Array, records: Records, factors: Any = None) -> tuple[np.ndarray, float]:
+    """Sums over records of rows (n_rows, k), and their slack; `factors` (n_rows,) multiply rows."""
+    total = sum_over_parts(_sums, values, records, factors)
     return to_numpy(total.value), records.slack(EPS, _TOGETHER)
 
 
-def _sums(values: Array, records: Records) -> Total:
-    if (weights := records.weights_numpy) is not None:
-        values = weighted(values, as_like(weights, values))
-    total = Total()
+def _sums(values: Array, records: Records, factors: Array | None) -> Total:
+    weights, total = records.weights_numpy, Total()
+    weights = None if weights is None else as_like(weights, values)
     for rows in slices(values.shape[0], _TOGETHER) or [slice(0, 0)]:
-        total.add(column_sums(values[rows, :]))
+        block = values[rows, :]
+        block = block if factors is None else block * factors[rows, None]
+        total.add(column_sums(block if weights is None else weighted(block, weights[rows])))
     return total
 
 

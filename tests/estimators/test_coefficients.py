@@ -1,6 +1,7 @@
 """Coefficients with intervals: units, coverage, persons, and what is refused."""
 
 import math
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -441,3 +442,24 @@ def test_columns_that_are_sums_of_others_are_named_without_privacy():
             frame, says | {"y": Categories([0, 1])}, target="y", epsilon=math.inf
         )
     np.testing.assert_array_equal(np.isnan(found.estimate), [False, True, True, False, False])
+
+
+def test_sums_make_no_second_copy_of_all_rows(rng):
+    rows = rng.uniform(-1, 1, (250_000, 10))
+    of_rows = check_groups(None, rows)
+    design = Design(rows, rng.random(250_000), 10, "linear", of_rows, np.ones(10, bool))
+    residuals = design.targets - 0.5
+    calls = {
+        "lengths": lambda: design.lengths,
+        "score": lambda: equations.score_sum_of(design, residuals, 1.0),
+        "moment": lambda: equations.moment_sum(rows, 7.0, of_rows),
+        "scores": lambda: equations.moment_of_scores(design, residuals, 1.0),
+        "curvature": lambda: equations.curvature_sum(design, np.zeros(10)),
+    }
+    for name, call in calls.items():
+        tracemalloc.start()
+        try:
+            call()
+            assert tracemalloc.get_traced_memory()[1] < 0.5 * rows.nbytes, name
+        finally:
+            tracemalloc.stop()

@@ -1,6 +1,7 @@
 """Shares of columns that change during a descent, by what it has released."""
 
 import itertools
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -242,3 +243,19 @@ def test_few_rows_are_not_fitted_by_chance_where_noise_is_little(epsilon):
         )
         losses.append(log_loss(y_test, model.fit(X, y).predict_proba(X_test)))
     assert losses[0] < 0.85 * losses[1]
+
+
+def test_rows_as_they_were_weighed_before_are_not_kept(monkeypatch):
+    """Each of them has lengths, norms and labels of all rows."""
+    weighed, made = LinearSource.weighed, []
+
+    def watched(self, columns):
+        assert not [source for source in made if source() is not None]
+        found = weighed(self, columns)
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(LinearSource, "weighed", watched)
+    frame, y, schema = table(300, 3)
+    tabular_pipeline("classification", schema, epsilon=3.0).fit(frame, y)
+    assert len(made) > 2
