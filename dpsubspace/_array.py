@@ -165,6 +165,14 @@ def cast_rows(X: Array, dtype: Any) -> Array:
     return namespace(X).astype(X, dtype)
 
 
+def native(x: np.ndarray) -> np.ndarray:
+    """An array in the byte order of this machine; scikit-learn's checks leave that of frames.
+
+    PyTorch refuses another one, and BLAS copies it at every product.
+    """
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
 def vanished(R: Array) -> float:
     """Most that squares below the smallest number may lack of the squared norm of a row of `R`.
 

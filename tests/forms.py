@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -23,6 +23,7 @@ from cases import small_module
 from helpers import public_rows
 from scipy import sparse
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 import dpsubspace
 from dpsubspace import Categories, GradientDirections, PrivacyLedger, PrivateRange, Range
@@ -305,6 +306,7 @@ X = _rng.integers(0, 10, (N, 3)).astype(float)
 OF_PERSON = _rng.permutation(np.arange(N) % PERSONS)
 LABELS = (X[:, 0] > 4).astype(float)
 TARGETS = X[:, 1].copy()
+PUBLIC = _rng.integers(0, 10, (60, 3)).astype(float)  # few of them are rows of X as well
 
 
 @cache
@@ -320,6 +322,8 @@ class Door:
     task: str = ""  # "classes" or "numbers" where there are targets
     public: bool = False  # whether public rows are taken
     table: bool = False  # whether a schema reads the rows
+    groups: bool = True  # whether rows may be of persons
+    words: bool = False  # whether they are text where something else is walked
 
 
 def _fit(build, **options):
@@ -364,9 +368,9 @@ def _length(rows):
     return shape[0] if shape else len(rows)
 
 
-def _module(build, n_outputs):
+def _module(build):
     def call(X, y, groups, X_public):
-        model = build(small_module(3, n_outputs), epsilon=30.0, n_iter=2, random_state=0)
+        model = build(small_module(3, 1), epsilon=30.0, n_iter=2, random_state=0)
         given = {} if X_public is None else {"X_public": X_public}
         return model.fit(X, y, groups=groups, **given)
 
@@ -450,11 +454,11 @@ def _search(X, y, groups, X_public):
     return search.set_params(epsilon=10.0).fit(X, y, groups=groups)
 
 
-def _choose(X, y, groups, X_public):
+def _choose(X, y, groups, X_public, **module):
     rows, labels, _ = _public()
     candidates = {"like": rows, "few": rows[:20] if X_public is None else X_public}
     if y is None:
-        options = {"n_components": 1}
+        options = _built(module) or {"n_components": 1}
     else:
         given = _length(candidates["few"])
         options = {"y": y, "method": "validation"}
@@ -464,9 +468,31 @@ def _choose(X, y, groups, X_public):
     )
 
 
-def _projection(X, y, groups, X_public):
-    rows = _public()[0] if X_public is None else X_public
-    return dpsubspace.private_projection_error(X, rows, epsilon=30.0, groups=groups, random_state=0)
+def _projection(**module):
+    def call(X, y, groups, X_public):
+        rows = _public()[0] if X_public is None else X_public
+        given = {"groups": groups, "random_state": 0, "epsilon": 30.0, **_built(module)}
+        return dpsubspace.private_projection_error(X, rows, **given)
+
+    return call
+
+
+def _built(module):
+    """Options of a module, which is made where it is used: not everybody has torch."""
+    return {"module": small_module(3, 1), "n_classes": 2} if module else {}
+
+
+def _features(X, y, groups, X_public):
+    """A fit behind features of a network: public, so that they have no charge of their own."""
+    features = dpsubspace.TorchFeatures(small_module(3, 2))
+    model = dpsubspace.DPPCA(epsilon=30.0, n_components=1, data_norm=9.0, random_state=0)
+    return make_pipeline(features, model).fit(X, dppca__groups=groups)
+
+
+def _scorer(X, y, groups, X_public):
+    model = dpsubspace.GSDScorer(epsilon=30.0, n_components=1, random_state=0)
+    sets = _public()[0] if X_public is None else X_public
+    return model.set_params(**_built({"module": True})).fit(X, groups=groups, X_public=sets)
 
 
 FEW = {"n_iter": 2, "epsilon": 30.0}
@@ -501,14 +527,16 @@ DOORS = {
         True,
     ),
     "GEPRegressor": Door(_fit(dpsubspace.GEPRegressor, **FEW), "numbers", True),
-    "DPModuleClassifier": Door(_module(dpsubspace.DPModuleClassifier, 2), "classes", True),
-    "DPModuleRegressor": Door(_module(dpsubspace.DPModuleRegressor, 1), "numbers", True),
+    "DPModuleClassifier": Door(_module(dpsubspace.DPModuleClassifier), "classes", True),
+    "DPModuleRegressor": Door(_module(dpsubspace.DPModuleRegressor), "numbers", True),
     "BoundedScaler": Door(_fit(dpsubspace.BoundedScaler, epsilon=30.0)),
     "DPPCA": Door(_fit(dpsubspace.DPPCA, epsilon=30.0, n_components=2)),
     "DPPCA, power": Door(
         _fit(dpsubspace.DPPCA, epsilon=30.0, n_components=2, mechanism="power", data_norm=9.0)
     ),
     "GSDScorer": Door(_fit(dpsubspace.GSDScorer, epsilon=30.0, n_components=1), "", True),
+    "GSDScorer, module": Door(_scorer, "", True, groups=False),
+    "TorchFeatures": Door(_features),
     "DPCalibratedClassifier": Door(_held_out(dpsubspace.DPCalibratedClassifier), "classes"),
     "DPConformalClassifier": Door(_held_out(dpsubspace.DPConformalClassifier), "classes"),
     "DPConformalRegressor": Door(_held_out(dpsubspace.DPConformalRegressor, True), "numbers"),
@@ -517,8 +545,10 @@ DOORS = {
     "private_quantile": Door(_function(dpsubspace.private_quantile, level=0.5)),
     "private_covariance": Door(_function(dpsubspace.private_covariance)),
     "private_spread": Door(_function(dpsubspace.private_spread)),
-    "private_projection_error": Door(_projection, "", True),
+    "private_projection_error": Door(_projection(), "", True),
+    "private_projection_error, module": Door(_projection(module=True), "", True, groups=False),
     "select_public": Door(_choose, "", True),
+    "select_public, module": Door(partial(_choose, module=True), "", True, groups=False),
     "select_public, validation": Door(_choose, "classes"),
     "private_score": Door(_score("accuracy", "roc_auc"), "classes"),
     "private_score, by": Door(_score("accuracy", by=True), "classes"),
@@ -529,7 +559,7 @@ DOORS = {
         _tables(dpsubspace.private_counts, SEVEN, columns=["a", "b"]), table=True
     ),
     "private_counts, words": Door(
-        _tables(dpsubspace.private_counts, WORDS, columns="a"), table=True
+        _tables(dpsubspace.private_counts, WORDS, columns="a"), table=True, words=True
     ),
     "private_summary": Door(
         _tables(dpsubspace.private_summary, Range(0, 10, missing=True)), table=True
@@ -580,7 +610,7 @@ class Outcome:
 
 def takes(door, role):
     """Whether a door has an argument to walk."""
-    asked = {"X": True, "y": bool(door.task), "groups": True, "X_public": door.public}
+    asked = {"X": True, "y": bool(door.task), "groups": door.groups, "X_public": door.public}
     return asked[role]
 
 
@@ -588,14 +618,15 @@ def arguments(cell):
     """Rows, targets, groups and public rows of a cell; None where there is no such thing."""
     door = DOORS[cell.door]
     truth = {"X": X, "y": LABELS if door.task == "classes" else TARGETS, "groups": OF_PERSON}
-    truth["X_public"] = X[:60]
+    truth["X_public"] = PUBLIC
     walked = made(cell.container, cell.values, truth[cell.role])
     if walked is None or (cell.role != "X" and cell.container == "dataset"):
         return None
     others = cell.container if cell.container in _DASK and cell.role != "X_public" else "array"
     n = {"no rows": 0, "one row": 1}.get(cell.values, N) if cell.role == "X" else N
     y = truth["y"][:n].astype(int if door.task == "classes" else float) if door.task else None
-    found = {"X": beside(others, X), "y": None if y is None else beside(others, y)}
+    rows = VALUES["text"](X) if door.words else X
+    found = {"X": beside(others, rows), "y": None if y is None else beside(others, y)}
     found["groups"] = beside(others, OF_PERSON[:n]) if cell.persons else None
     found["X_public"] = _public()[0] if door.public and cell.role == "X_public" else None
     found[cell.role] = walked
@@ -665,7 +696,7 @@ def all_cells():
     for name, door in DOORS.items():
         for role in ROLES:
             for persons in (False, True):
-                if not takes(door, role) or (role == "groups" and persons):
+                if not takes(door, role) or (persons and (role == "groups" or not door.groups)):
                     continue
                 for container in CONTAINERS:
                     for values in VALUES:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._array import plain_arithmetic, sampled
+from dpsubspace._array import native, plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, shown
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.context import estimator
@@ -232,7 +232,7 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
         else:
             continue
         raise ValueError(failure)  # out here, so that no chained exception carries an entry
-    private, public = (np.asarray(x.toarray() if sparse.issparse(x) else x) for x in sets)
+    private, public = (native(np.asarray(x.toarray() if sparse.issparse(x) else x)) for x in sets)
     if private.shape[1:] != public.shape[1:]:
         raise ValueError(
             f"a row of `X_private` has the shape {private.shape[1:]} and one of `X_public`"

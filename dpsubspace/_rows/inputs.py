@@ -20,6 +20,7 @@ from sklearn.utils import assert_all_finite, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from dpsubspace._array import native
 from dpsubspace._checks import (
     check_real,
     is_dataset,
@@ -362,7 +363,7 @@ def _plain(given: Any, X: Any) -> Any:
     if isinstance(given, FormedRows):
         return given
     if not sparse.issparse(X):
-        return np.asarray(X)
+        return native(np.asarray(X))
     wide = X.dtype if X.dtype in (np.float64, np.float32) else np.float64
     entries = X.data.astype(wide, copy=False)  # scikit-learn leaves those of frames as they are
     X = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
-from dpsubspace._array import plain_arithmetic
+from dpsubspace._array import native, plain_arithmetic
 from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._estimators.diagnostics import ProjectionError, exact_errors
 from dpsubspace._release.noise import as_noise
@@ -138,7 +138,7 @@ class ProjectionErrorDisplay(Display):
         cls._pyplot()
         given = X_public if isinstance(X_public, tuple) else (X_public,)
         dtypes: Any = [np.float64, np.float32]
-        sets = [check_array(rows, dtype=dtypes, input_name="X_public") for rows in given]
+        sets = [native(check_array(rows, dtype=dtypes, input_name="X_public")) for rows in given]
         rows = np.concatenate(sets)
         if len(rows) < 2:
             raise ValueError("`X_public` has one row, and directions need others than errors.")
