@@ -14,6 +14,7 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
 from dpsubspace._estimators.base import Checked
 from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
+from dpsubspace._estimators.copies import copying_column, tell_of_copy
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import STEPS
@@ -97,6 +98,8 @@ def tell_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: C
         if not told and data.public is None:
             _tell_of_offset(estimator, found, budget)
         tell_of_classes(estimator)
+        if not checked.plan.encoded:
+            tell_of_copy(estimator, copying_column(estimator))
 
 
 def tell_of_bounds(

@@ -88,6 +88,21 @@ def importances_of(
 # Variances ----------------------------------------------------------------------------------------
 
 
+def scores_along(encoding: Encoding, model: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scores (m, v, c) of values of one column, each beside what others may be in m rows.
+
+    And those of the released mean row (c,), where there is one.
+    """
+    scores: LinearScores = model._linear_scores()
+    used = _Points(encoding, scores, None).beside_others(name)
+    flat, mean = used.reshape(-1, used.shape[-1]), getattr(model, "mean_", None)
+    found = scores.scores(flat, np.arange(encoding.n_features)) + model.offset_
+    if mean is not None:
+        row = scores.widened(mean, 0.0) if scores.bias else np.append(mean, 0.0)
+        mean = row @ scores.weights + model.offset_
+    return found.reshape(*used.shape[:2], -1), mean
+
+
 @dataclass(frozen=True)
 class _Variance:
     """A part of the variance of scores, and what noise has of it."""
@@ -242,11 +257,15 @@ class _Points:
 
         And how often each of its v values is.
         """
-        values, shares = self.columns[name]
+        used, shares = self.beside_others(name), self.columns[name][1]
+        return used - np.einsum("v,rvp->rp", shares, used)[:, None], shares
+
+    def beside_others(self, name: str) -> np.ndarray:
+        """Rows (few, v, p) in which one column has each of its values, and others stay."""
+        values, _ = self.columns[name]
         rows = {other: np.repeat(at, len(values)) for other, at in self._rows.items()}
         used = self._used(rows | {name: np.tile(values, self._few)}, self._few * len(values))
-        used = used.reshape(self._few, len(values), -1)
-        return used - np.einsum("v,rvp->rp", shares, used)[:, None], shares
+        return used.reshape(self._few, len(values), -1)
 
     def everywhere(self) -> np.ndarray:
         """Rows of all columns, less their mean."""

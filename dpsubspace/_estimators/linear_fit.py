@@ -43,7 +43,7 @@ from dpsubspace._solvers.descent import (
     noise_of_descent,
     train,
 )
-from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, noisy_map, usual_shift
+from dpsubspace._solvers.intercepts import INTERCEPT, TIMES, Doubt, noisy_map, usual_shift
 from dpsubspace._solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._solvers.relevance import Groups, Relevance, penalties
 from dpsubspace._tables.encoding import Encoding
@@ -81,6 +81,7 @@ class Fitted:
     noise: WeightNoise | None = None  # of the weights, where it is known
     # What to add to the scores against the bias of clipping; None where nothing is known of it.
     intercept: np.ndarray | None = None
+    doubt: Doubt | None = None  # that is left in probabilities, where sums of them were released
     interactions: Interactions | None = None  # these features, where any were added
 
 
@@ -99,6 +100,7 @@ class LinearFit(Plan):
     groups: Groups | None = None  # Columns of rows that matter or not together
     interacting: bool = False  # Whether features of several numbers of a table may be added
     table: Encoding | None = None  # What rows were encoded by, where these are to be added
+    encoded: bool = False  # Whether rows are those of a table
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
 
@@ -122,7 +124,7 @@ class LinearFit(Plan):
         groups = Groups(*encoding.groups) if self.guide is None else None
         bounds = self.bounds.for_table(encoding.bound, limits)
         table = encoding if groups and self.interacting and encoding.interacting else None
-        return replace(self, bounds=bounds, groups=groups, table=table)
+        return replace(self, bounds=bounds, groups=groups, table=table, encoded=True)
 
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
@@ -214,11 +216,11 @@ class LinearFit(Plan):
         relevance = self._relevance(plan, clip_norm, features, budget, rng)
         weights, n_iter, rate = self._solved(plan, step, problem, releases, relevance, after_step)
         interactions: Any = None if relevance is None else relevance.added
-        factor, intercept, on = 1.0, None, problem.directions
+        factor, intercept, doubt, on = 1.0, None, None, problem.directions
         if self._shifts(sizes) and budget.private:
             rows = rows if interactions is None else rows.widened(interactions)
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
-            factor, intercept = noisy_map(rows, weights, usual, releases)
+            factor, intercept, doubt = noisy_map(rows, weights, usual, releases)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
         own, d = features.unscaled(factor * to_numpy(weights)), data.X.shape[1]
         behind = slice(d, d + (0 if interactions is None else interactions.width))
@@ -239,6 +241,7 @@ class LinearFit(Plan):
             n_components=None if self.guide is None else self.guide.n_trained(problem),
             noise=None if noise is None else noise.times(factor * features.zoom),
             intercept=intercept,
+            doubt=doubt,
         )
 
     def _relevance(

@@ -625,7 +625,7 @@ class LinearClassifier(PrivateClassifier):
         self.intercept_ = np.zeros(weights.shape[1])
         if row_map.bias is not None:
             self.intercept_ = weights[-1].copy()
-        self.offset_ = offset
+        self.offset_, self._doubt = offset, found.doubt
         self._fitted_row_map, self._weight_noise = row_map, found.noise
         self._interactions = found.interactions
         self._interaction_weights = found.interaction_weights

@@ -38,6 +38,8 @@ from dpsubspace._estimators.base import (
 )
 from dpsubspace._estimators.column_importances import importances_of
 from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.copies import tell_of_copy
+from dpsubspace._estimators.copies_in_tables import copying_column_of_table
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.model_outputs import r2_of_blocks
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
@@ -283,6 +285,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
     declared, and what the model takes to be public.
 
+    A classifier that predicts probabilities says after the fit if one column alone decides nearly
+    every outcome, by what was released: such a column often copies the outcome, or was filled in
+    after it. A copy with a few errors in a hundred, and any in few rows, may not be told, and
+    nothing is released of a regression that would tell it.
+
     The `alpha` of a classifier is the least penalty on weights: it penalises those of a column
     more where released weights show that rows would be fitted by chance. 0 turns this off.
 
@@ -414,6 +421,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+        tell_of_copy(self, copying_column_of_table(self[0].encoding_, model))
         return self
 
     @property

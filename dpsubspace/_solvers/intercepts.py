@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,9 +46,27 @@ _UNSURE = 0.1
 _ROUNDS, _FARTHEST = 2, 0.6
 
 
-def noisy_map(
-    source: Any, params: Array, usual: np.ndarray, releases: Releases
-) -> tuple[float, np.ndarray]:
+class Doubt(NamedTuple):
+    """How far from 0 and 1 the probabilities of rows are, by released numbers."""
+
+    means: np.ndarray  # (c,): mean of p (1 - p) of each column of scores, and noise
+    error: float  # Standard deviation of that noise
+
+    def is_below(self, bound: float) -> bool:
+        """Whether all means together are below a bound, whatever noise there is in them."""
+        noise = 2 * self.error * math.sqrt(len(self.means))
+        return noise <= bound and max(float(self.means.sum()), 0.0) + noise <= bound
+
+
+class Remap(NamedTuple):
+    """What to multiply scores by, what to add to them then, and what is left of doubt."""
+
+    factor: float
+    shift: np.ndarray  # (c,)
+    doubt: Doubt
+
+
+def noisy_map(source: Any, params: Array, usual: np.ndarray, releases: Releases) -> Remap:
     """Release what to multiply scores by, and what to add to them then, (c,).
 
     Probabilities then add up to the counts of classes, and those of two classes are no longer too
@@ -68,18 +86,23 @@ def noisy_map(
     and then about what was found, as wide as noise left it.
     """
     factor, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
-    spread, spreads = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD)
+    spread, spreads, doubts = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD), []
     for _ in range(TIMES):
         total = _sums(source.with_loss(Rescaled(source.loss, factor, shift)), params)
         noise = max(releases.noise_of(INTERCEPT, total), 1e-9)
-        sums = _Sums.of(to_numpy(releases.gaussian(INTERCEPT, total)), len(usual), noise)
+        released = to_numpy(releases.gaussian(INTERCEPT, total))
+        sums = _Sums.of(released, len(usual), noise)
+        doubts.append(released[len(usual) : 2 * len(usual)] / math.sqrt(2))
         (stretch, spread), (moves, spreads) = sums.moves(spread, spreads)
         spread = spread or _auto.STRETCH_SPREAD
         # Of several classes, each against the others: all are moved, and add up to no move.
         if len(moves) > 1:
             moves = moves * (1 - sums.slopes / sums.slopes.sum())
         factor, shift = factor * math.exp(stretch), shift * math.exp(stretch) + moves
-    return factor, shift
+    # At scores that are nearly those of the end; the first were only shifted by what is usual.
+    last, n = doubts[1:], source.n_samples
+    error = noise / math.sqrt(2 * len(last)) / n
+    return Remap(factor, shift, Doubt(np.mean(last, axis=0) / n, error))
 
 
 def _sums(source: Any, params: Array) -> BoundedSum:

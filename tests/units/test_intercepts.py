@@ -160,7 +160,8 @@ def map_of(scores, y, usual, epsilon, relation="zero_out", records=None, noise=N
     target = Target(epsilon, 1e-6, relation).checked()
     budget = Budget.split(target, {INTERCEPT: Part(1.0, count=TIMES)}, len(y))
     releases = Releases(budget, SeededNoise(0) if noise is None else noise)
-    return *noisy_map(source, weights, np.asarray(usual, float), releases), releases
+    found = noisy_map(source, weights, np.asarray(usual, float), releases)
+    return found.factor, found.shift, releases
 
 
 def labels_of(p):
