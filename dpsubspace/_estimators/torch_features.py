@@ -101,7 +101,8 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     there are: a private step behind this may count on which side of an edge it is, and how many
     rows a person has must not move the rows of others. So rows are mapped in a few numbers at a
     time, the last ones padded, in which random rows have the same bits at all places. They are
-    found in the first call of ``transform``, which maps some 200 random rows for that.
+    found in the first call of ``transform``, which maps some 400 random rows for that, and up to
+    some 5,000 where a row has few outputs.
 
     Layers in training mode need no attention: the copy leaves it, with dropout off and
     batch normalisation by its running statistics. Rows enter in the dtype of the module's

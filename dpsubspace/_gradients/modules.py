@@ -268,9 +268,9 @@ class ModuleSource:
     A record that is in a Poisson batch or not moves the rows of all later ones to other places, and
     so does a person, who may have any number of rows. Chunks are then padded to one public size at
     any place of which a row has the same bits, found on random rows
-    (:func:`~dpsubspace._gradients.torch_rows.even_bits`): the largest such size, a power of two
-    below what was asked for where that itself is none. So scores, residuals and gradients of a
-    row are those of that row alone, also at the kink of a ReLU or a hinge. What is left is in
+    (:func:`~dpsubspace._gradients.torch_rows.even_bits`): the largest such size of multiples of 32
+    and powers of two that are no larger than what was asked for. So scores, residuals and gradients
+    of a row are those of that row alone, also at the kink of a ReLU or a hinge. What is left is in
     float64: norms, which are off by ``p u'`` of themselves, and which rows share a block of a sum,
     ``n u' (block + chunk / block)``. Both are in the slack of a batch, norms of the records in it.
 
@@ -491,12 +491,14 @@ class ModuleSource:
         import torch
 
         k, index = len(rows), torch.as_tensor(rows, device=self.device)
-        found = self.loss.residual(self.y[index], scores[:k])
-        counted = torch.isfinite(scores[:k]).all(1) & torch.isfinite(found).all(1)
+        # Of as many rows as scores: a row has the bits that it has in any other batch.
+        own = torch.nn.functional.pad(index, (0, len(scores) - k))
+        found = self.loss.residual(self.y[own], scores)
+        counted = torch.isfinite(scores[:k]).all(1) & torch.isfinite(found[:k]).all(1)
         if self._weights is not None:
             counted = counted & (self._weights[index] > 0)
-        padded = found.new_zeros(scores.shape)
-        padded[:k] = torch.where(counted[:, None], found, 0)
+        padded = torch.zeros_like(found)
+        padded[:k] = torch.where(counted[:, None], found[:k], 0)
         return padded, counted
 
     def _chunk(self, microbatch_size: int | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from operator import eq
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,9 +113,13 @@ def _joined(parts: list[slice]) -> Any:
 # different shapes sums may be taken in another order, at half precision in the worst case.
 _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
-# Random rows of which all places of a batch are compared, at least and at most, and how many
-# numbers are enough: other arithmetic gives other bits in a large share of all numbers.
-_FEWEST_TRIED, _MOST_TRIED, _NUMBERS = 2, 48, 1 << 8
+# Batches of random rows that are moved to other places, at least and at most, how many numbers
+# of a row are enough, and how many numbers are compared in all.
+_FEWEST_TRIED, _MOST_TRIED, _NUMBERS, _MOST_NUMBERS = 2, 32, 1 << 7, 1 << 28
+
+# Processors take up to so many numbers at once: batches of fewer rows may have numbers that are
+# left over. They are tried so many times more often.
+_AT_ONCE, _MORE_OFTEN = 32, 4
 
 
 def torch_package(user: str = "TorchFeatures") -> Any:
@@ -180,7 +185,9 @@ def floating_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 # Places of rows ---------------------------------------------------------------------------------
 
 
-def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: int) -> bytes | None:
+def even_bits(
+    mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: int
+) -> list[bytes] | None:
     """What `mapped` gives of random rows, the same to the last bit at all places of a batch.
 
     None where it is not the same. `mapped` makes arrays with one entry a row of `size` flat rows.
@@ -188,29 +195,58 @@ def even_bits(mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: i
     A row may lie anywhere where the rows of others do not tell where: in a random batch, which
     another record may be in or not, and behind persons who have any number of rows. A product of
     matrices adds up some rows in another order than others, the last ones of an odd number for
-    example. That moves the last bit, and a gradient as a whole where a unit is then on the other
-    side of the kink of a ReLU; or the winner of two scores; or the side of an edge up to which rows
-    are counted. No bound is wide enough for that. So such rows go through a module in batches of
-    one public size, padded, at places that this finds to be alike.
+    example. Functions such as the logistic one take 16 or 32 numbers at once, and what is left of
+    all numbers of a batch one by one, which gives another last bit in one of 40 numbers. That moves
+    a gradient as a whole where a unit is then on the other side of the kink of a ReLU; or the
+    winner of two scores; or the side of an edge up to which rows are counted. No bound is wide
+    enough for that. So such rows go through a module in batches of one public size, padded, at
+    places that this finds to be alike.
 
     Proof, given an assumption: what a batch of one shape gives for a row is computed from that row
-    by arithmetic that its place decides, and not what it or others hold. Here all rows of a batch
-    are one and the same, so that what two places give differs only where their arithmetic does.
-    It is taken to be the same where no bit differs, of as many random rows as have 256 numbers.
-    A row then has the same bits wherever it lies and whatever lies beside it.
+    by arithmetic that its place decides, and not what it or others hold. Random rows are moved on
+    by some places, the last ones to the front, so that what two places give differs only where
+    their arithmetic does. It is taken to be the same where no bit differs in 32 moves, or in as
+    many as have 128 numbers of a row. Fewer than 32 rows are moved four times as often, or taken
+    to differ where that would take long. A row then has the same bits wherever it lies and whatever
+    lies beside it.
     """
-    found, seen, tried = [], 0, 0
-    while tried < _FEWEST_TRIED or (tried < _MOST_TRIED and seen < _NUMBERS):
-        row = np.random.default_rng((tried, width)).normal(size=(1, width))
-        for part in mapped(np.repeat(row, size, axis=0)):
-            entries = np.ascontiguousarray(to_numpy(part).reshape(size, -1))
-            bits = entries.view(f"u{entries.itemsize}")
-            if not (bits == bits[:1]).all():
+    rng, found, left = np.random.default_rng(width), list[bytes](), 1
+    while left > 0:
+        rows = rng.normal(size=(size, width))
+        lines, narrowest = _lines(mapped(rows))
+        if not found and size > 1:
+            left = _moves(size, narrowest, sum(map(len, lines)))
+            if not left:
                 return None
-            found.append(bits[0].tobytes())
-            seen += entries.shape[1]
-        tried += 1
-    return b"".join(found)
+        found += lines
+        moves = rng.permutation(np.arange(1, size))[:left]
+        for move in moves:
+            moved, _ = _lines(mapped(np.roll(rows, move, axis=0)))
+            if moved != lines[-move:] + lines[:-move]:
+                return None
+        left -= max(1, len(moves))
+    return found
+
+
+def _moves(size: int, narrowest: int, n_bytes: int) -> int:
+    """How often rows of a batch are moved; 0 where it is too small for as few as there is time for.
+
+    `narrowest` is the smallest number of numbers that a part has of a row.
+    """
+    tried = max(_FEWEST_TRIED, min(_MOST_TRIED, _NUMBERS // max(1, narrowest)))
+    affordable = 4 * _MOST_NUMBERS // max(1, n_bytes)
+    if size >= _AT_ONCE:
+        return max(_FEWEST_TRIED, min(tried, affordable))
+    return _MORE_OFTEN * tried if _MORE_OFTEN * tried <= affordable else 0
+
+
+def _lines(parts: Sequence[Any]) -> tuple[list[bytes], int]:
+    """The bytes of each row, and how many numbers the part with the fewest has of it."""
+    arrays = [np.ascontiguousarray(to_numpy(part)) for part in parts]
+    flat = [array.reshape(len(array), -1) for array in arrays]
+    return [b"".join(map(bytes, row)) for row in zip(*flat, strict=True)], min(
+        array.shape[1] for array in flat
+    )
 
 
 def alike_sizes(
@@ -220,23 +256,28 @@ def alike_sizes(
 
     A quarter of one number is the next, but for those in which rows have other bits.
     """
-    used, known = throwaway(module), dict[int, bytes]()
+    used, known = throwaway(module), dict[int, list[bytes]]()
 
     def mapped(rows: np.ndarray) -> list[np.ndarray]:
         return [mapped_batch(used, rows.reshape(-1, *shape), device)]
 
     for size in fewer(most):
-        if known and 4 * size > min(known):
+        if known and (size == 1 or 4 * size > min(known)):
             continue
         found = even_bits(mapped, math.prod(shape), size)
-        if found is not None and found == next(iter(known.values()), found):
+        if found is not None and all(map(eq, found, next(iter(known.values()), found))):
             known[size] = found
     return (*known,)
 
 
 def fewer(most: int) -> list[int]:
-    """Numbers of rows of a batch to try one after another: `most`, and powers of two below."""
-    return [most, *(2**k for k in reversed(range((most - 1).bit_length())))]
+    """Numbers of rows of a batch to try one after another: at most `most`, powers of two at last.
+
+    Of more than 32 rows only multiples of 32, of which no numbers are left over.
+    """
+    largest = [most - most % _AT_ONCE] if most > _AT_ONCE else []
+    powers = [2**k for k in reversed(range(most.bit_length()))]
+    return [*dict.fromkeys([*largest, *powers])]
 
 
 # Whether a module works row by row ------------------------------------------------------------
