@@ -94,11 +94,32 @@ class ScoreSizes:
         """Epsilon of two digits from which metrics are released, with the chance that is said."""
         return self._least(lambda epsilon: self._clear(asked, hidden, self.budget(asked, epsilon)))
 
+    def enough_for(self, asked: Asked, smallest: float) -> str:
+        """The same from which a class of so many records is told from noise."""
+
+        def clear(epsilon: float) -> bool:
+            return self._told(self.needed(asked, self.budget(asked, epsilon)), smallest)
+
+        return self._least(clear)
+
+    def enough_for_groups(self, asked: Asked) -> str:
+        """The same from which groups of the mean size are told from noise."""
+        each = self.records.n / (self.by - 1)
+
+        def clear(epsilon: float) -> bool:
+            return self._told(_needed_of_groups(asked, self.budget(asked, epsilon), self), each)
+
+        return self._least(clear)
+
+    @staticmethod
+    def _told(needed: float, size: float) -> bool:
+        """Whether a size is as clear of what is needed as what is advised has to be."""
+        return needed * (1 + _SURE / CLEAR) <= size
+
     def _clear(self, asked: Asked, hidden: set[str], budget: Budget) -> bool:
         clear = True
         if hidden - {"r2"}:
-            needed = self.needed(asked, budget) * (1 + _SURE / CLEAR)
-            clear = needed <= self.records.n / self.n_classes
+            clear = self._told(self.needed(asked, budget), self.records.n / self.n_classes)
         if "r2" in hidden:
             bar = self.sums(asked, budget).clear_variance(_USUAL_MEAN)
             clear &= bar * (1 + _SURE / CLEAR_VARIANCE) <= (2 * _USUAL_SPREAD) ** 2
@@ -159,10 +180,7 @@ def _why(asked: Asked, sizes: ScoreSizes, hidden: set[str]) -> str:
     if hidden == {"r2"}:
         words += f", unless targets lie at both ends of `target_bounds`. Use more {unit}s,"
         instead = "'root_mean_squared_error'"
-        case = (
-            "if the standard deviation of targets is a sixth of the width of `target_bounds` and"
-            " their mean at most that far from the middle"
-        )
+        case = _USUAL_TARGETS
     else:
         needed = sizes.needed(asked, sizes.budget(asked))
         each = f"each of {sizes.n_classes} classes needs about {needed:.0f} {unit}s"
@@ -175,6 +193,15 @@ def _why(asked: Asked, sizes: ScoreSizes, hidden: set[str]) -> str:
 
 
 _CHANCE = "enough 99 of 100 times"
+_USUAL_TARGETS = (
+    "if the standard deviation of targets is a sixth of the width of `target_bounds` and their mean"
+    " at most that far from the middle"
+)
+
+
+def _advised(epsilon: str, case: str) -> str:
+    """What to say of an epsilon that is enough, where there is one."""
+    return f" An epsilon of {epsilon} or more is {_CHANCE} {case}." if epsilon else ""
 
 
 def tell_before(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
@@ -184,7 +211,7 @@ def tell_before(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
     if asked.ranked or asked.confusion:
         _tell_of_classes(asked, sizes, sizes.needed(asked, budget))
     if "r2" in asked.plain:
-        _tell_of_variance(sizes.sums(asked, budget), sizes.records)
+        _tell_of_variance(asked, sizes.sums(asked, budget), sizes)
     _tell_of_noise(asked, budget, sizes)
     if sizes.by > 1:
         _tell_of_groups(asked, budget, sizes)
@@ -197,18 +224,20 @@ def _tell_of_classes(asked: Asked, sizes: ScoreSizes, needed: float) -> None:
     if not names or needed <= max(1.0, _SMALL_CLASS * n):
         return
     words = f"{', '.join(map(repr, names))} of {n} {unit}s at epsilon={epsilon:g}"
+    small, case = _SMALL_CLASS * n, f"for a class of {100 * _SMALL_CLASS:.0f} %"
     warn(
         f"noise will hide {words} if a class has fewer than about {needed:.0f} {unit}s"
         f" ({100 * needed / n:.0f} %), or if fewer are predicted to be of it. The cost is the"
-        " same then. 'accuracy' and 'log_loss' do not depend on that.",
+        " same then. 'accuracy' and 'log_loss' do not depend on that."
+        f"{_advised(sizes.enough_for(asked, small), case)}",
         PrivacyWarning,
         about=("small classes", epsilon),
     )
 
 
-def _tell_of_variance(sums: Summed, records: Records) -> None:
+def _tell_of_variance(asked: Asked, sums: Summed, sizes: ScoreSizes) -> None:
     """Tell of R2 where targets must vary much to be told from noise."""
-    n, unit = records.n, records.unit
+    n, unit = sizes.records.n, sizes.records.unit
     # Parts of the width of the bounds, of which the half is 1 here.
     middle, beside = (math.sqrt(sums.clear_variance(mean)) / 2 for mean in (0.0, _USUAL_MEAN))
     if beside > _USUAL_SPREAD:
@@ -217,7 +246,7 @@ def _tell_of_variance(sums: Summed, records: Records) -> None:
             f" targets is at least {100 * middle:.0f} % of the width of `target_bounds`, or"
             f" {100 * beside:.0f} % if their mean is a sixth of this width away from the middle."
             " Otherwise it is NaN or refused, at the same cost. 'root_mean_squared_error' does not"
-            " depend on that.",
+            f" depend on that.{_advised(sizes.enough(asked, {'r2'}), _USUAL_TARGETS)}",
             PrivacyWarning,
             about=("variance of targets", n),
         )
@@ -292,22 +321,32 @@ def _noise_of_counts(plain: str, asked: Asked, budget: Budget, sizes: ScoreSizes
     return 0.0
 
 
-def _tell_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
-    """Tell of groups, of which each has about so many records and noise hides as many."""
-    each, needed = sizes.records.n / (sizes.by - 1), 0.0
+def _needed_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> float:
+    """Records that a group must have for its scores."""
+    needed = 0.0
     if asked.ranked or asked.confusion:
         many = any(needs_classes(plain) for plain in asked.plain)
         needed = sizes.needed(asked, budget, in_a_group=True) * (sizes.n_classes if many else 1)
     if asked.sums:
         scale = sizes.moved / budget.scales["sums"]
         needed = max(needed, clear_of_noise(scale, 2 * len(asked.sums)))
+    return needed
+
+
+def _tell_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
+    """Tell of groups, of which each has about so many records and noise hides as many."""
+    each, needed = sizes.records.n / (sizes.by - 1), _needed_of_groups(asked, budget, sizes)
     if needed <= max(each, 1.0):
         return
     unit = sizes.records.unit
+    case = "if groups are about as large as each other"
+    if any(needs_classes(plain) for plain in asked.plain):
+        case += ", and classes as frequent, and predicted as often, in each"
     warn(
         f"noise will hide scores of groups of fewer than about {needed:.0f} {unit}s, which are NaN"
         f" then at the same cost, and a group has {each:.0f} on average. Use more {unit}s, fewer"
-        " groups or a larger epsilon, or leave `by` out.",
+        " groups or a larger epsilon, or leave `by` out."
+        f"{_advised(sizes.enough_for_groups(asked), case)}",
         PrivacyWarning,
         about=("small groups", sizes.by, round(each)),
     )
