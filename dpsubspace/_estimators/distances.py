@@ -12,9 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsubspace._checks import check_integer
+from dpsubspace._estimators.advice import warn_of_limits
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss
 from dpsubspace._gradients.modules import ModuleGradients
+from dpsubspace._gradients.reach import limits_of
 from dpsubspace._gradients.torch_rows import torch_package
+from dpsubspace._gradients.vectorised import checked_copy
 from dpsubspace._public.gradient_spaces import (
     FeatureSpace,
     GradientSpace,
@@ -126,16 +129,18 @@ def probe_gradients(
 ) -> ModuleGradients:
     """Gradients of a checked module, of no rows yet.
 
-    ValueError if `module` is none, `params` are not its own, or it cannot be taken row by row.
+    ValueError if `module` is none, `params` are not its own, or it cannot be taken row by row. A
+    module of a user that ends in an activation is told of: its gradients are those of other scores
+    than the loss takes.
     """
-    torch_package("A `module`")
+    torch = torch_package("A `module`")
     network: Any = module
     if isinstance(module, str) and module == "cnn":
         shape = _image_shape(shape)
         network = probe_network(shape, n_classes, seed)
     if params is not None:
         network = _with_params(network, params)
-    return ModuleGradients(
+    gradients = ModuleGradients(
         network,
         CLASSIFIER_LOSSES["log_loss"],
         np.zeros((0, int(np.prod(shape)))),
@@ -144,6 +149,12 @@ def probe_gradients(
         input_shape=shape,
         device=None if isinstance(device, str) and device == "cpu" else device,
     )
+    if not isinstance(module, str):  # one of a user
+        n_outputs = LogLoss().n_outputs(n_classes)
+        where: Any = torch.device("cpu")
+        checked = checked_copy(network, shape, n_outputs, where)
+        warn_of_limits(limits_of(checked, shape, where).kind, n_outputs, labels=True)
+    return gradients
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -303,7 +303,7 @@ def noisy_parts(
     """
     values, records = _in_unit(values), releases.records_of(values)
     values = values / np.maximum(values.sum(axis=1), 1.0)[:, None]
-    total = to_numpy(sum_over_parts(_sums, values, records).value)
+    total = to_numpy(sum_over_parts(_sums, values, records, None).value)
     slack = records.slack(EPS, _TOGETHER, own=own)
     most = 1 + 2 * (values.shape[1] + 1) * EPS
     released = BoundedSum(total, most + slack, math.sqrt(2) * most + slack)

@@ -25,9 +25,13 @@ from dpsubspace import (
     DPModuleClassifier,
     DPModuleRegressor,
     GradientDirections,
+    GSDScorer,
     PrivacyLedger,
     PrivacyWarning,
     PublicDataWarning,
+    gradient_subspace_distance,
+    private_projection_error,
+    select_public,
 )
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._estimators import torch_models
@@ -453,6 +457,41 @@ def test_a_module_is_told_of_before_anything_is_charged():
         with pytest.raises(PrivacyWarning, match="between 0 and 1"):
             DPModuleClassifier(module, **OPTIONS).fit(X, y)
     assert len(ledger.entries) == 0
+
+
+# All else that takes a module: of private and public rows, it compares gradients.
+COMPARES = {
+    "GSDScorer": lambda X, P, **o: GSDScorer(n_components=1, random_state=0, **o).fit(
+        X, X_public=P
+    ),
+    "select_public": lambda X, P, **o: select_public(
+        {"near": P, "far": 1 - P}, X, n_components=1, epsilon=1.0, random_state=0, **o
+    ),
+    "private_projection_error": lambda X, P, **o: private_projection_error(
+        X, P, n_components=1, epsilon=1.0, random_state=0, **o
+    ),
+    "gradient_subspace_distance": lambda X, P, **o: gradient_subspace_distance(
+        X, P, n_components=1, **o
+    ),
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", COMPARES)
+def test_gradients_of_a_module_that_ends_in_an_activation_are_told_of(kind, n_classes, rng):
+    """Before anything is charged, and of no module that ends in a linear layer."""
+    X, rows, n_outputs = rng.normal(size=(60, 5)), rng.normal(size=(40, 5)), n_classes
+    n_outputs -= n_classes == 2
+    linear, calls = nn.Linear(5, n_outputs), COMPARES[kind]
+    with PrivacyLedger(10.0, 1e-5, allow_seeded=True) as ledger:
+        with pytest.raises(PrivacyWarning, match="between 0 and 1"), warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*of `module`")
+            calls(X, rows, module=nn.Sequential(linear, nn.Sigmoid()), n_classes=n_classes)
+        assert len(ledger.entries) == 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        calls(X, rows, module=nn.Sequential(linear), n_classes=n_classes)
+    assert not [each for each in caught if "`module`" in str(each.message)]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
