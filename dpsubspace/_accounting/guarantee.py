@@ -9,7 +9,8 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,9 +48,7 @@ def package_version() -> str:
 
 
 def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    from dpsubspace._accounting.accountants import plain
-
-    fields: dict[str, Any] = {
+    entries: dict[str, Any] = {
         "schema": SCHEMA,
         "statement": str(guarantee).partition("\n")[0],
         "of": guarantee.of,
@@ -62,12 +61,12 @@ def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) 
         "public": list(guarantee.public),
         "n_samples": guarantee.n_samples,
         "n_features": guarantee.n_features,
-        "event": plain(guarantee.event),
+        "event": guarantee._written_event()[0],
         "version": guarantee.version or package_version(),
     }
     if model_file is not None:
-        fields["file"] = digest_of(model_file)
-    return fields
+        entries["file"] = digest_of(model_file)
+    return entries
 
 
 def digest_of(model_file: str | os.PathLike[str]) -> dict[str, str]:
@@ -218,6 +217,14 @@ def weakness(epsilon: float) -> str:
 
 # The statement on a fitted model ------------------------------------------------------------
 
+_LOADED = "_loaded"  # attribute of a guarantee from a pickle: its event as JSON, and in words
+
+
+def _event_from(written: tuple[dict[str, Any], str]) -> DpEvent:
+    from dpsubspace._accounting.accountants import event_from
+
+    return event_from(written[0])
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyGuarantee:
@@ -362,6 +369,46 @@ class PrivacyGuarantee:
         """
         return cls(**fields_from(source))
 
+    # Pickles hold the event as JSON has it, and in words: a model that is loaded predicts, and says
+    # what it costs, where dp-accounting cannot be imported. The event itself is made where somebody
+    # asks for it. One that would not come back the same is pickled as it is.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        if _LOADED not in state:
+            with suppress(AttributeError, KeyError, TypeError, ValueError, PrivacyError):
+                written = self._written_event()
+                if _event_from(written) == self.event:
+                    state[_LOADED] = written
+        if _LOADED in state:
+            state.pop("event", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "event" or _LOADED not in vars(self):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return vars(self).setdefault("event", _event_from(vars(self)[_LOADED]))
+
+    def _written_event(self) -> tuple[dict[str, Any], str]:
+        """The event as JSON has it, and in words."""
+        if _LOADED in vars(self):
+            return vars(self)[_LOADED]
+        from dpsubspace._accounting.accountants import plain
+
+        return plain(self.event), describe(self.event)
+
+    def __repr__(self) -> str:
+        def shown(name: str) -> str:
+            try:
+                return f"{name}={getattr(self, name)!r}"
+            except ImportError:  # of the event
+                return f"{name}={self._written_event()[1]!r}"
+
+        return f"{type(self).__name__}({', '.join(shown(each.name) for each in fields(self))})"
+
     def _rows(self) -> list[tuple[str, str]]:
         relation = self.neighboring_relation
         randomness = (
@@ -374,7 +421,7 @@ class PrivacyGuarantee:
         if self.unit != "row":
             words = RELATION_OF_PERSONS[relation].format(unit=self.unit)
         what = "call" if self.of.startswith(("private_", "select_")) else "fit"
-        released = ("released", describe(self.event))
+        released = ("released", self._written_event()[1])
         if self.epsilon == math.inf:
             return [released]
         joint = ("joint", "publish public_part() alone: the rest has models of single persons")

@@ -9,7 +9,7 @@ WITHOUT_LIBRARY = (
     "dp-accounting, which every private fit and release is counted with, cannot be imported ({})."
     " Install it with `python -m pip install 'dp-accounting>=0.6,<0.7'`, or, where what it asks for"
     " cannot be installed, with `--no-deps`, and attrs, absl-py and mpmath by themselves. Saved"
-    " models need it too: it is part of their statement."
+    " models predict and print their guarantee without it."
 )
 
 

@@ -1,12 +1,13 @@
 """What ``import dpsubspace`` loads, and what works without the extras."""
 
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from dpsubspace import TorchFeatures
+from dpsubspace import DPSGDFClassifier, TorchFeatures
 
 HEAVY = {"torch", "matplotlib", "dp_accounting", "diffprivlib"}
 
@@ -102,3 +103,39 @@ for call in calls:
         raise AssertionError
 """
     run(code)
+
+
+def test_a_saved_model_predicts_and_prints_its_guarantee_without_dp_accounting(tmp_path):
+    """Reports, and what adds up events, say what is missing."""
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = DPSGDFClassifier(epsilon=5.0, random_state=0).fit(X, X[:, 0] > 0)
+    (tmp_path / "model").write_bytes(pickle.dumps([model, X, str(model.privacy_)]))
+    code = f"""
+import pickle
+import sys
+from pathlib import Path
+for name in ("dp_accounting", "attr", "attrs", "tree", "absl", "mpmath"):
+    sys.modules[name] = None
+model, X, said = pickle.loads(Path({str(tmp_path / "model")!r}).read_bytes())
+assert model.predict(X).any() and model.predict_proba(X).shape == (200, 2)
+assert str(model.privacy_) == said and "Gaussian noise" in repr(model.privacy_)
+model.privacy_.to_json({str(tmp_path / "json")!r})
+assert "Gaussian noise" in model._repr_html_() and repr(model)
+model = pickle.loads(pickle.dumps(model))
+
+from dpsubspace import privacy_report
+calls = [
+    lambda: privacy_report(model),
+    lambda: model.privacy_.event,
+    lambda: model.fit(X, X[:, 0] > 0),
+]
+for call in calls:
+    try:
+        call()
+    except ImportError as error:
+        assert "pip install 'dp-accounting" in str(error), error
+    else:
+        raise AssertionError
+"""
+    run(code)
+    assert (tmp_path / "json").read_text() == model.privacy_.to_json()
