@@ -57,8 +57,9 @@ FOCUS_SHARE = 0.05
 # rose from -0.40, 0.22 and 0.39 to 0.36, 0.45 and 0.46, on seven tables.
 RANGE_SHARE, RANGE_FOCUS = 0.02, 3.0
 
-# Share of half a range that the mean deviation of targets in it is at most where that is told.
-RANGE_FILLED = 0.02
+# Share of half a range that the mean deviation of targets in it is at most where that is told:
+# where noise lets a deviation be seen, and where it hides that there is any.
+RANGE_FILLED, RANGE_UNSEEN = 0.02, 0.1
 
 # Where public rows are at hand: shares of the mean of the rows, and of what tells whether the
 # public rows are like the private ones.
@@ -276,12 +277,6 @@ OFF_CENTRE = 0.8
 # Ranges are too wide where the standard deviation of what they are of is at most this in half
 # ranges: that of a normal distribution whose 3 deviations fill a range is 1 / 3.
 FILLED = 0.2
-
-# The same for a range of targets, which is told of only where noise hides that they spread at all.
-# Where both hold, released numbers say that it is at least 4 times too wide, and one that is less
-# than about 5 times too wide is told of by chance alone. Noise of usual fits does not let them say
-# more: of ranges that are 10 and 100 times too wide, 6,000 rows at epsilon 3 say about the same.
-TARGETS_FILLED = 1 / 12
 
 
 # Linear regression ----------------------------------------------------------------------------

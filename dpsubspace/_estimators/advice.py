@@ -18,6 +18,7 @@ from dpsubspace._estimators.copies import copying_column, tell_of_copy
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import STEPS
+from dpsubspace._statistics.means import Focus
 from dpsubspace._statistics.quantiles import visible
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -82,9 +83,7 @@ def tell_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Ch
     if checked.plan.decides_weights(checked.data.sizes(1)):
         _tell_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
     tell_of_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
-    if (focus := found.limits.focus) is not None:
-        wide = focus.deviation <= _auto.RANGE_FILLED
-        tell_of_wrong_range(estimator, np.where(wide, 0.25 / focus.deviation, 0.0), focus.end)
+    tell_of_wrong_range(estimator, found.limits.focus)
 
 
 def tell_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
@@ -198,30 +197,39 @@ def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
     )
 
 
-def tell_of_wrong_range(estimator: Any, times: np.ndarray, end: np.ndarray) -> None:
+def tell_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
     """Warn of a public range of targets that is beside them, or far wider than they are.
 
-    `times` says how many times wider each range is than its target, at least, and 0 where that is
-    not told; `end` is 1 or -1 where all of a target is at an end of its range, else 0.
+    `focus` is what was released of where in it they lie; None where nothing was.
     """
-    name, several = type(estimator).__name__, len(end) > 1
-    for i in np.flatnonzero((end != 0) | (times > 0))[:5]:
-        which = f"target {i} lies" if several else "the targets lie"
-        if end[i]:
-            side = "upper" if end[i] > 0 else "lower"
-            found = f"{which} so near the {side} end of `target_bounds` that noise hides how"
-            found += " near, or beyond it: all predictions are about that end"
+    if focus is None:
+        return
+    several = len(focus.end) > 1
+    unseen = ~focus.seen & (focus.deviation <= _auto.RANGE_UNSEEN)
+    wide = unseen | (focus.deviation <= _auto.RANGE_FILLED)
+    for i in np.flatnonzero((focus.end != 0) | wide)[:5]:
+        which = f"target {i}" if several else "the targets"
+        if focus.end[i]:
+            side = "upper" if focus.end[i] > 0 else "lower"
+            found = f"the mean of {which}, each cut to the public range, is at most"
+            found += f" {50 * focus.away[i]:.2g} % of this range away from its {side} end, as"
+            found += " released numbers show: most targets are near that end, or beyond it. What is"
+            found += " beyond it counts as that end, so that the model cannot tell it apart"
         else:
-            found = f"`target_bounds` are at least {times[i]:.2g} times as wide as"
-            found += f" {'target ' + str(i) if several else 'the targets'} needs"
-            found = found if several else found[:-1]
-            found += ", and noise is in proportion to them: the model may be no better than a"
-            found += " constant"
+            found = f"the public range of {which} is at least {0.25 / focus.deviation[i]:.2g} times"
+            found += " as wide as needed, as released numbers show"
+            if focus.seen[i]:
+                found += ". The fit has looked for the part of it that they are in, and found it"
+                found += " coarsely: with a range that fits, noise would be less"
+            else:
+                found += ", and noise hides how much wider: if far wider, then the model is no"
+                found += " better than a constant, or far worse"
         warn(
-            f"{found}, as released numbers show. Give a range in the unit of the targets, from"
-            " public knowledge, or None, which finds it.",
+            f"{found}. Give `target_bounds` (of a tabular pipeline, `target`) in the unit of the"
+            " targets, from public knowledge, or leave them to be estimated (by None, of a tabular"
+            " pipeline by PrivateRange()).",
             PrivacyWarning,
-            about=("wrong range", name, int(i)),
+            about=("wrong range", type(estimator).__name__, int(i)),
         )
 
 

@@ -29,6 +29,7 @@ from dpsubspace._statistics.counts import (
 )
 from dpsubspace._statistics.intervals import noisy_intervals
 from dpsubspace._statistics.means import (
+    FOCUS,
     FOCUS_RELEASES,
     Focus,
     noisy_focus,
@@ -169,8 +170,11 @@ class Bounds(Protocol):
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]: ...
 
-    def for_table(self, bound: float, limits: Any) -> Any:
-        """The same for encoded tables: rows of a known norm, and targets within `limits`."""
+    def for_table(self, bound: float, limits: Any, *, estimated: bool) -> Any:
+        """The same for encoded tables: rows of a known norm, and targets within `limits`.
+
+        `estimated` says whether these are estimated privately, and not public.
+        """
         ...
 
     def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
@@ -191,7 +195,7 @@ class MappedRows:
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         return {}
 
-    def for_table(self, bound: float, limits: Any) -> MappedRows:
+    def for_table(self, bound: float, limits: Any, *, estimated: bool) -> MappedRows:
         return self
 
     def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
@@ -213,6 +217,7 @@ class ScaledRows:
     # Of the budget, for finding where in their range most targets lie; 0 takes the range.
     focus: float = 0.0
     narrower: float = 1.0  # How many times narrower that must be to take the place of the range
+    telling: bool = True  # Whether the range is public, so that users can be told that it is wrong
 
     @property
     def size(self) -> float:
@@ -234,7 +239,7 @@ class ScaledRows:
         if n_targets:
             parts["targets"] = Part(n_targets * one, _LOOKS)
         if self.focus:
-            parts["focus"] = Part(self.focus, FOCUS_RELEASES)
+            parts[FOCUS] = Part(self.focus, FOCUS_RELEASES)
         return parts
 
     def noise(self, budget: Budget, sizes: Sizes) -> float:
@@ -245,9 +250,15 @@ class ScaledRows:
             noise = max(noise, budget.per_record_multiplier("targets") * math.sqrt(n_targets))
         return noise
 
-    def for_table(self, bound: float, limits: Any) -> ScaledRows:
+    def looking(self) -> ScaledRows:
+        """The same, which looks where in a range that is given the targets lie."""
+        if self.target_bounds is None:
+            return self
+        return replace(self, focus=_auto.RANGE_SHARE, narrower=_auto.RANGE_FOCUS)
+
+    def for_table(self, bound: float, limits: Any, *, estimated: bool) -> ScaledRows:
         data_norm = bound if self.data_norm is None else self.data_norm
-        own = {"focus": _auto.FOCUS_SHARE, "narrower": 1.0}
+        own = {"focus": _auto.FOCUS_SHARE, "narrower": 1.0, "telling": not estimated}
         return replace(self, data_norm=data_norm, target_bounds=limits, **own)
 
     def __call__(self, data: Data, releases: Releases, loss: NumberLoss) -> Bounded:
@@ -257,24 +268,14 @@ class ScaledRows:
         found = {"data_norm": norm_found, "target_bounds": np.array(targets_found)}
         low, high = (np.broadcast_to(np.asarray(b, float), values.shape[1:]) for b in bounds)
         focus = None
-        if "focus" in releases and releases.budget.private:
-            low, high, focus = self._focused(values, low, high, releases)
+        if FOCUS in releases and releases.budget.private:
+            low, high, focus = focused(values, low, high, releases, self.narrower)
+            focus = focus if self.telling else None
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
         targets = where_rows_are(_targets_like, loss, values, low, high, like)
         return Bounded(Limits(row_map, (low.copy(), high.copy()), found, focus), targets, loss)
-
-    def _focused(
-        self, values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases
-    ) -> tuple[np.ndarray, np.ndarray, Focus]:
-        """Part of the range of every target that nearly all of its values are in."""
-        share, scale = releases.budget.parts["focus"].share, releases.budget.scales["focus"]
-        ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-        found = noisy_focus(where_rows_are(on_unit, values, low, high), releases, "focus", ratio)
-        start, end = (low + (high - low) * (place + 1) / 2 for place in found[:2])
-        taken = (found.high - found.low) * self.narrower <= 2
-        return np.where(taken, start, low), np.where(taken, end, high), found
 
     def _norm(self, data: Data, releases: Releases) -> tuple[float, bool]:
         if self.data_norm is not None or not self.rows:
@@ -300,6 +301,21 @@ class ScaledRows:
         middle = low / 2 + high / 2
         half = np.maximum(high / 2 - low / 2, SMALLEST * np.maximum(np.abs(middle), 1.0))
         return middle - half, middle + half, known
+
+
+def focused(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases, narrower: float
+) -> tuple[np.ndarray, np.ndarray, Focus]:
+    """Part of the range of every target that nearly all of its values are in, and what tells it.
+
+    It is the range where that part is not so many times narrower.
+    """
+    share, scale = releases.budget.parts[FOCUS].share, releases.budget.scales[FOCUS]
+    ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
+    found = noisy_focus(where_rows_are(on_unit, values, low, high), releases, FOCUS, ratio)
+    start, end = (low + (high - low) * (place + 1) / 2 for place in (found.low, found.high))
+    taken = (found.high - found.low) * narrower <= 2
+    return np.where(taken, start, low), np.where(taken, end, high), found._replace(taken=taken)
 
 
 def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -638,7 +638,9 @@ class DPSGDRegressor(LinearRegressor):
     and their mean deviation from it are released, of which a record brings one number each, at most
     1 and 2 on the scale of half the range. Only where that shows a part of the range that is three
     times narrower does this part take its place: a range in a wrong unit, a hundred times too wide,
-    then costs little. ``fit`` warns of it, and of targets at an end of the range or beyond it.
+    then costs little. ``fit`` warns of it, and of targets at an end of the range or beyond it. With
+    fewer rows than about 2,000 divided by `epsilon`, noise hides either: no released number tells
+    such a range from one that fits, and a model of it is far worse than a constant in silence.
 
     Released bounds are coarse, and are worse the smaller ``n_samples * epsilon`` is. The bound on
     row norms is at most 2^40. The fit warns where rows are probably too few for them, and after it

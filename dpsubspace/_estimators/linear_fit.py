@@ -119,10 +119,10 @@ class LinearFit(Plan):
                 return adaptive
         return replace(self, centre_if=None, descent=with_steps(self, sizes))
 
-    def for_table(self, encoding: Encoding, limits: Any) -> LinearFit:
+    def for_table(self, encoding: Encoding, limits: Any, *, estimated: bool = False) -> LinearFit:
         """The same on encoded tables, with targets within `limits`."""
         groups = Groups(*encoding.groups) if self.guide is None else None
-        bounds = self.bounds.for_table(encoding.bound, limits)
+        bounds = self.bounds.for_table(encoding.bound, limits, estimated=estimated)
         table = encoding if groups and self.interacting and encoding.interacting else None
         return replace(self, bounds=bounds, groups=groups, table=table, encoded=True)
 

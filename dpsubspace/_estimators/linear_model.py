@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -312,9 +312,7 @@ class LinearRegressor(PrivateRegressor):
         bias = _auto.BIAS if self.fit_intercept else None
         data_norm = None if self.data_norm is None else float(self.data_norm)
         found = ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
-        if self.target_bounds is None:
-            return found
-        return replace(found, focus=_auto.RANGE_SHARE, narrower=_auto.RANGE_FOCUS)
+        return found.looking()
 
     def _check(self, plan: LinearFit, given: Given) -> Checked:
         """What is to be done, on which data; ValueError where the data cannot be used."""

@@ -11,6 +11,7 @@ and what heads are like in ``_solvers/personal.py``. What a person brings is bou
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -155,6 +156,7 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
 
     - location and scale of columns and targets, a noisy second moment and the gradients of the
       shared model, as for :class:`DPLinearRegression`; each row counts for its part of a person.
+      A range in `target_bounds` is looked at as there, with persons in place of rows.
       Without public tasks no second moment is released where noise would hide it, which public
       sizes tell;
     - directions: the sum of each person's products of pairs of residuals,
@@ -367,7 +369,8 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds, 1)
         method = check_choice("method", self.method, list(_METHODS))
-        return self._plan_by(NumberTargets(), self.target_bounds, method=method)
+        plan = self._plan_by(NumberTargets(), self.target_bounds, method=method)
+        return replace(plan, shared=plan.shared.looking())
 
     def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
         rows = given.X, given.y

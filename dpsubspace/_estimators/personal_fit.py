@@ -556,7 +556,7 @@ class PersonalFit(Plan):
         )
 
     def budget(self, sizes: Sizes) -> Budget:
-        before = self.shared.standards(sizes).parts(sizes.n_features)
+        before = self.shared.beside_solver(sizes)
         rest = 1 - sum(part.share for part in before.values())
         of_all = SOLVERS[self.shared.solver].parts(self.shared.reach)
         own = self.solver(sizes).parts()

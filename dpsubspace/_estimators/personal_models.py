@@ -12,7 +12,7 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
 from dpsubspace._compat import CallbackSupportMixin
-from dpsubspace._estimators.advice import tell_of_ranges, warn_of_noise
+from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wrong_range, warn_of_noise
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
@@ -248,6 +248,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
     def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
         if budget.private:
             tell_of_ranges(self, self.bounds_found_, "the shared model")
+            tell_of_wrong_range(self, found.prepared.focus)
 
     def _advise(
         self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._array import as_like, namespace
+from dpsubspace._array import as_like, namespace, to_numpy
 from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import (
@@ -33,6 +33,7 @@ from dpsubspace._estimators.advice import (
     warn_of_noise,
 )
 from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
+from dpsubspace._estimators.bounds import focused
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_model import (
     LinearScores,
@@ -54,6 +55,7 @@ from dpsubspace._solvers.descent import WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.levels import descent_by_level
 from dpsubspace._solvers.regression import Regression, exact_solution
+from dpsubspace._statistics.means import FOCUS, FOCUS_RELEASES, Focus
 from dpsubspace._statistics.shapes import Standard
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace.exceptions import PublicDataWarning, warn
@@ -88,6 +90,7 @@ class Prepared:
     # How much of their ranges columns fill at most, as
     # :class:`~dpsubspace._statistics.shapes.Standard` has it.
     fills: float
+    focus: Focus | None  # Where in a public range targets were seen to lie
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class FittedRegression:
     # How much of their ranges columns fill at most, as
     # :class:`~dpsubspace._statistics.shapes.Standard` has it.
     fills: float
-    targets: Standard  # Where targets lie and how far they spread, in the same way
+    focus: Focus | None  # Where in a public range targets were seen to lie
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -139,6 +142,8 @@ class RegressionFit(Plan):
     solver: str  # How weights are found: a name of ``SOLVERS``, or "auto"
     constant: bool  # Whether there is an intercept
     view: View | None = None  # How public rows say to see the rows, once they are there
+    # Of the budget, for finding where in a public range most targets lie; 0 takes the range.
+    focus: float = 0.0
     # Whether public rows tell location and scale of columns, and not their ranges alone.
     trust_public_scale: bool = False
     reach: float = _USUAL_REACH  # Number of rows over the noise multiplier of the whole fit
@@ -185,10 +190,17 @@ class RegressionFit(Plan):
         """Number of columns, of which each counts by the square of its factor."""
         return width if self.importance is None else float(self.importance @ self.importance)
 
-    def for_table(self, encoding: Encoding, limits: Any) -> RegressionFit:
+    def looking(self) -> RegressionFit:
+        """The same, which looks where in a range that is given the targets lie."""
+        return self if self.target_bounds is None else replace(self, focus=_auto.RANGE_SHARE)
+
+    def for_table(
+        self, encoding: Encoding, limits: Any, *, estimated: bool = False
+    ) -> RegressionFit:
         bounds = encoding.extent if self.bounds is None else self.bounds
         limits, importance = copied_bounds(limits), encoding.importance
-        return replace(self, bounds=bounds, target_bounds=limits, importance=importance)
+        found = replace(self, bounds=bounds, target_bounds=limits, importance=importance)
+        return found if estimated else found.looking()
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
         columns, targets, known = self.bounds, self.target_bounds, self.public.tells_ranges(sizes)
@@ -200,8 +212,13 @@ class RegressionFit(Plan):
         trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
         return Standards(columns, targets, self.reach, trust_public_scale, self.factors)
 
+    def beside_solver(self, sizes: Sizes) -> dict[str, Part]:
+        """What is released before weights are looked for, in its order."""
+        parts = {FOCUS: Part(self.focus, FOCUS_RELEASES)} if self.focus else {}
+        return {**parts, **self.standards(sizes).parts(sizes.n_features)}
+
     def budget(self, sizes: Sizes) -> Budget:
-        before = self.standards(sizes).parts(sizes.n_features)
+        before = self.beside_solver(sizes)
         rest = 1 - sum(part.share for part in before.values())
         own = SOLVERS[self.solver].parts(self.reach)
         parts: dict[str, Part] = {
@@ -253,16 +270,21 @@ class RegressionFit(Plan):
             view=prepared.view,
             n_iter=solution.n_iter,
             fills=prepared.fills,
-            targets=targets,
+            focus=prepared.focus,
         )
 
     def standardised(self, data: Data, releases: Releases) -> Prepared:
         view = self.view or self.public(data, self.reach)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
         seen = where_rows_are(AffineRows, data.X, view.affine, constant=False, records=data.records)
-        values = data.targets
+        values, focus = data.targets, None
         if self.target_bounds is not None and releases.budget.private:
-            low, high = (as_like(end, values) for end in self.target_bounds)
+            ends = self.target_bounds
+            if FOCUS in releases:
+                low, high = (np.broadcast_to(end, values.shape[1:]) for end in ends)
+                *ends, focus = focused(to_numpy(values), low, high, releases, _auto.RANGE_FOCUS)
+                of_both = replace(of_both, targets=tuple(ends))
+            low, high = (as_like(end, values) for end in ends)
             values = where_rows_are(namespace(values).clip, values, low, high)
         standard = of_both(seen, values, releases)
         columns, targets = standard.columns, standard.targets
@@ -288,7 +310,7 @@ class RegressionFit(Plan):
             importance = np.append(self.factors, np.ones(int(self.constant)))
         problem = Regression(rows, (values - location) / scale, importance, view.levels)
         limit, fills = standard.limit, standard.columns.fills
-        return Prepared(problem, affine, targets, limit, standard.found, view, fills)
+        return Prepared(problem, affine, targets, limit, standard.found, view, fills, focus)
 
 
 # Estimators -------------------------------------------------------------------------------------
@@ -366,7 +388,7 @@ class _LinearRegression(PrivateRegressor):
             public=self._view(),
             solver=check_choice("solver", self.solver, ["auto", *SOLVERS]),
             constant=check_bool("fit_intercept", self.fit_intercept),
-        )
+        ).looking()
 
     def _check(self, plan: RegressionFit, given: Given) -> Checked:
         data, values = self._valued(given, accept_sparse=False)
@@ -379,10 +401,7 @@ class _LinearRegression(PrivateRegressor):
             tell_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
                 tell_of_wide_ranges(self, found.fills)
-            wide, given = found.targets, checked.plan.target_bounds is not None
-            if given and wide.end is not None and wide.flat is not None:
-                there = wide.flat & (wide.fills <= _auto.TARGETS_FILLED)
-                tell_of_wrong_range(self, np.where(there, 1 / (3 * wide.fills), 0.0), wide.end)
+            tell_of_wrong_range(self, found.focus)
 
     def _advise(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
@@ -507,7 +526,9 @@ class DPLinearRegression(_LinearRegression):
 
     Notes
     -----
-    Three things are released, one after the other, each by Gaussian mechanisms.
+    Three things are released, one after the other, each by Gaussian mechanisms. Where in a range
+    in `target_bounds` the targets lie is looked at before, with a fiftieth of the budget, as by
+    :class:`DPSGDRegressor`: what is said there of ranges in a wrong unit is true here too.
 
     *Location and scale* of columns and targets. Where ranges are known these are noisy means and
     mean squares within them: a row brings values in [-1, 1] and their squares, and changes the

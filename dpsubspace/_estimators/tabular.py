@@ -210,7 +210,7 @@ class _Parts:
         return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
 
     def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
-        plan = self.model.for_table(encoding, limits)
+        plan = self.model.for_table(encoding, limits, estimated=self.estimates_target)
         first = ranges if ranges.parts else None
         return replace(plan, target=replace(plan.target, first=first))
 

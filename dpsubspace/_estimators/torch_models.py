@@ -22,6 +22,7 @@ from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.advice import (
     tell_of_bounds,
     tell_of_unreached,
+    tell_of_wrong_range,
     warn_of_bounds,
     warn_of_limits,
     warn_of_noise,
@@ -614,16 +615,18 @@ class DPModuleRegressor(PrivateRegressor):
     Notes
     -----
     What is released, for targets of which neither `target_bounds` nor `y_public` gives the range,
-    are noisy counts as by :class:`DPSGDRegressor`, with a tenth of the budget (of mu^2). Then the
-    noisy sum of clipped gradients of every step is released. One row changes it by at most C in L2
-    norm (``"zero_out"``) or 2C (``"replace_one"``), with C = `clip_norm`. With public rows it is
-    the sum of clipped embeddings, of the same bound, and that of clipped residuals: see
+    are noisy counts as by :class:`DPSGDRegressor`, with a tenth of the budget (of mu^2). A range in
+    `target_bounds` is looked at as there, with a fiftieth. Then the noisy sum of clipped gradients
+    of every step is released. One row changes it by at most C in L2 norm (``"zero_out"``) or 2C
+    (``"replace_one"``), with C = `clip_norm`. With public rows it is the sum of
+    clipped embeddings, of the same bound, and that of clipped residuals: see
     :class:`GradientDirections`. With ``mirror=True``, a noisy share is released before the steps,
     with a twentieth of the budget: that of the private rows about which the module, fitted to the
     public rows alone, is nearer than the mean of `y_public`. One row changes it, as a sum, by at
     most 1. The fit is tried on public rows that are held out. Where it is not clearly better there
     than a constant, or private rows speak against it, gradients of public rows are not mixed in.
-    The cost is that of eight Gaussian mechanisms for the ranges, one where that share is released
+    The cost is that of eight Gaussian mechanisms for the ranges, or two for one that is given, one
+    where that share is released
     and ``n_iter`` more, those of the steps on Poisson batches where `batch_size` is set. Together
     they never cost more than `epsilon`. The unit is one row. Public are the number of rows, the
     number and names of the features, the number of targets, `X_public` and `y_public`, the module
@@ -772,6 +775,7 @@ class DPModuleRegressor(PrivateRegressor):
 
     def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
         tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
+        tell_of_wrong_range(self, found.limits.focus)
 
     def _store(self, found: FittedModule, values: Values) -> None:
         self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.limits.target_bounds
@@ -811,7 +815,7 @@ def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> Modu
         )
     if bounds is None:
         given = copied_bounds(estimator.target_bounds)
-        bounds = ScaledRows(None, given, None, from_public=True, rows=False)
+        bounds = ScaledRows(None, given, None, from_public=True, rows=False).looking()
     return ModuleFit(
         target=target,
         loss=loss,

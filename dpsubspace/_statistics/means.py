@@ -27,17 +27,19 @@ from dpsubspace._rows.records import Records, Shift
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
 from dpsubspace._statistics.counts import noisy_radius, record_sums
 from dpsubspace._statistics.quantiles import noisy_quantiles
-from dpsubspace._statistics.shapes import NEAR_END
 
 # Where targets lie ------------------------------------------------------------------------------
 # Where in their public range most targets lie: a noisy mean and a noisy mean deviation.
 
-# A mean, and a mean deviation from it.
-FOCUS_RELEASES = 2
+# Their name in a budget, and how many they are.
+FOCUS, FOCUS_RELEASES = "focus", 2
 
 # Deviations on either side of the mean, and rows over the noise of the fit from which on there are
 # more: with more rows, cutting tails costs more than the noise of a wider range does.
 _DEVIATIONS, _FROM = 2.5, 300.0
+
+# How far from an end, in half ranges, targets may be said to be at it on average.
+_NEAR_END = 0.05
 
 
 class Focus(NamedTuple):
@@ -46,9 +48,12 @@ class Focus(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     deviation: np.ndarray  # All but twice the noise says that mean deviations are at most this
+    seen: np.ndarray  # Whether they are more than twice the noise
     # 1 where all but noise says that nearly all values are at the upper end or beyond, -1 that all
     # are at the lower.
     end: np.ndarray
+    away: np.ndarray  # All but twice the noise says that means are at most so far from an end
+    taken: np.ndarray | None = None  # Whether the interval takes the place of the range
 
 
 def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float) -> Focus:
@@ -73,18 +78,18 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     second = BoundedSum(
         record_sums(where_rows_are(np.abs, values - mean), records)[0], bound, bound
     )
-    own = releases.noise_of(name, second) / n
-    noise = releases.noise_of(name, first) / n + own
+    of_mean, own = (releases.noise_of(name, total) / n for total in (first, second))
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
-    half = wide * (deviation + noise)  # by which the mean and the deviation may be off
-    most = deviation + 2 * own
-    at_end = (np.abs(mean) >= 1 - 2 * noise) & (deviation <= 2 * own)
+    half = wide * (deviation + of_mean + own)  # by which the mean and the deviation may be off
+    off, seen = 1 - np.abs(mean), deviation > 2 * own
     # If all but a few are at one place, the mean deviation is twice their mean distance from it.
-    nearly = (mean >= 1 - NEAR_END) & (deviation - own >= 1.5 * (1 - mean))
-    at_end = (at_end | nearly) & (2 * noise <= NEAR_END)
+    few_elsewhere = (mean > 0) & (deviation - own >= 1.5 * off)
+    at_end = ((off <= 2 * of_mean) & (deviation <= 3 * own)) | few_elsewhere
+    away = off + 2 * of_mean
+    end = np.where(at_end & (away <= _NEAR_END), np.sign(mean), 0.0)
     ends = np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
-    return Focus(*ends, most, np.where(at_end, np.sign(mean), 0.0))
+    return Focus(*ends, deviation + 2 * own, seen, end, away)
 
 
 # Means ------------------------------------------------------------------------------------------

@@ -40,9 +40,6 @@ from dpsubspace._rows.chunks import over_chunks
 # Least scale of a column, over the scale that columns have in common and over half its range.
 _FLAT, _FLATTEST = 0.1, 1e-6
 
-# How far from an end, in half ranges, numbers may be said to be at it: less is not known of them.
-NEAR_END = 0.05
-
 # Mean square of the means of columns between -1 and 1, of which noise hides most.
 _USUAL = 0.1
 
@@ -56,11 +53,6 @@ class Standard:
     # Bound on the standard deviation that columns have in half ranges, as a root mean square: all
     # but twice the noise of what is released says so. It is 1 where nothing does.
     fills: float = 1.0
-    # (c,): 1 where all but noise says that a column is at the upper end of its range or beyond, -1
-    # at the lower; None where no range was public.
-    end: np.ndarray | None = None
-    # (c,): whether noise hides that they spread at all; None likewise.
-    flat: np.ndarray | None = None
 
     def without(self, lost: np.ndarray) -> Standard:
         return replace(self, scale=np.where(lost, np.inf, self.scale))
@@ -109,25 +101,7 @@ def noisy_standard(
         )
         filled += alike.mean() * own
     scales, filled = np.sqrt(variances), min(math.sqrt(filled), 1.0)
-    if importance is not None or not releases.budget.private:
-        return Standard(middle + half * means, half * scales, filled)
-    first, second, unknown = noisy[:c], noisy[c:], 2 * math.sqrt(5) * noise
-    flat = second - np.clip(first, -1, 1) ** 2 <= unknown
-    end = _ends_of(first, second, unknown)
-    return Standard(middle + half * means, half * scales, filled, end, flat)
-
-
-def _ends_of(first: np.ndarray, second: np.ndarray, unknown: float) -> np.ndarray:
-    """Ends at which columns are, by their noisy means and mean squares.
-
-    The mean square of how far numbers are from an end is 2 - 2 |mean| less what their mean square
-    is below 1: 0 where all of them are there. Where it is as large as their mean distance, the few
-    that are not there are anywhere, as where a range in a wrong unit has cut nearly all. At the
-    lower end that is what counts of rare events look like, and nothing is said of them.
-    """
-    off, away = 1 + second - 2 * np.abs(first), 1 - first
-    found = np.where(off <= unknown, np.sign(first), 0.0)
-    return np.where((away <= NEAR_END) & (off >= away), 1.0, found) * (unknown <= NEAR_END)
+    return Standard(middle + half * means, half * scales, filled)
 
 
 def _standard_of(

@@ -171,7 +171,9 @@ def test_a_constant_column_has_no_say(column):
 def test_a_constant_target_is_predicted():
     X, _ = table(n=5000)
     model = DPLinearRegression(bounds=(-4, 4), target_bounds=(0, 10), random_state=0)
-    assert np.abs(model.fit(X, np.full(len(X), 3.0)).predict(X) - 3).max() < 0.5
+    with pytest.warns(PrivacyWarning, match="times as wide as needed"):
+        model.fit(X, np.full(len(X), 3.0))
+    assert np.abs(model.predict(X) - 3).max() < 0.5
 
 
 # Noise ----------------------------------------------------------------------------------------
@@ -191,14 +193,15 @@ def test_the_spread_of_weights_is_what_is_said_of_it(solver):
 def test_the_event_is_what_runs():
     X, y = table()
     model = DPLinearRegression(**BOUNDS, solver="descent", random_state=0).fit(X, y)
-    columns, targets, moment, steps = model.privacy_.event.events
+    focus, columns, targets, moment, steps = model.privacy_.event.events
     sq_mu = sum(e.noise_multiplier**-2 for e in (columns, targets, moment))
-    sq_mu += steps.count * steps.event.noise_multiplier**-2
+    sq_mu += sum(e.count * e.event.noise_multiplier**-2 for e in (focus, steps))
     assert isinstance(model.privacy_.event, ComposedDpEvent)
     assert isinstance(steps, SelfComposedDpEvent) and steps.count == model.n_iter_
     assert columns.noise_multiplier**-2 / sq_mu == pytest.approx(0.08)
     assert isinstance(moment, GaussianDpEvent)
-    assert moment.noise_multiplier**-2 / sq_mu == pytest.approx(0.2 * 0.88)
+    assert moment.noise_multiplier**-2 / sq_mu == pytest.approx(0.2 * 0.86)
+    assert focus.count * focus.event.noise_multiplier**-2 / sq_mu == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("n", [100, 3000, 10**7])
@@ -214,7 +217,7 @@ def test_one_pass_is_enough_where_rows_are_many():
     model = DPLinearRegression(**BOUNDS)
     few = model.privacy_event(n_samples=3000, n_features=4)
     many = model.privacy_event(n_samples=10**6, n_features=4)
-    assert len(few.events) == 4 and len(many.events) == 3
+    assert len(few.events) == 5 and len(many.events) == 4
 
 
 # Public rows ----------------------------------------------------------------------------------

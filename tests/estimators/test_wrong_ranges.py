@@ -1,5 +1,12 @@
-"""A public range of targets in a wrong unit costs little where it can, and is always told of."""
+"""A public range of targets in a wrong unit costs little where it can, and is always told of.
 
+What is told follows from a few released numbers. They are given here, so that nothing rests on a
+seed; `tests/units/test_focus.py` has which numbers say what. Fits with noise have so little of it,
+at epsilon 100, that what they are compared with is more than 7 deviations of it away: the chance of
+failing is below 1e-9.
+"""
+
+import re
 import warnings
 
 import numpy as np
@@ -11,9 +18,14 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDRegressor,
     GEPRegressor,
+    PersonalizedLinearRegression,
+    PrivateRange,
+    PublicSubspaceLinearRegression,
     Range,
     tabular_pipeline,
 )
+from dpsubspace._estimators import bounds
+from dpsubspace._statistics.means import Focus
 
 
 def _unit_rows(n=6000, seed=0):
@@ -22,88 +34,126 @@ def _unit_rows(n=6000, seed=0):
     return X, np.clip(X @ [0.4, -0.3, 0.2] + rng.normal(0, 0.1, n), -1, 1)
 
 
-def _with_range(name, low, high, rows=_unit_rows):
-    """A fit with a public range of targets, and its R2 and what it says of the range."""
-    X, y = rows()
-    given, table = {}, [f"x{i}" for i in range(3)]
-    ranges = {"target_bounds": (low, high), "random_state": 0}
-    if name == "table":
-        schema = {column: Range(-1, 1) for column in table}
-        model = tabular_pipeline("regression", schema, target=(low, high), epsilon=3.0)
-        model.set_params(random_state=0)
-        X = pd.DataFrame(X, columns=table)
-    elif name == "DPLinearRegression":
-        model = DPLinearRegression(epsilon=3.0, bounds=(-1, 1), **ranges)
-    else:
-        kind = {"DPSGDRegressor": DPSGDRegressor, "GEPRegressor": GEPRegressor}[name]
-        model = kind(epsilon=3.0, data_norm=2.0, **ranges)
-        if kind is GEPRegressor:
-            given = {"X_public": (_unit_rows(200, seed=1)[0],)}
+TABLES = {"table": "regression", "table of DPSGDRegressor": DPSGDRegressor()}
+COLUMNS = ["x0", "x1", "x2"]
+
+
+def _table(name, target):
+    schema = {column: Range(-1, 1) for column in COLUMNS}
+    return tabular_pipeline(TABLES[name], schema, target=target, epsilon=100.0)
+
+
+def _made(name, limits):
+    """A model with a public range of targets, and what else its fit takes."""
+    rows, common = _unit_rows(200, seed=1), {"target_bounds": limits, "epsilon": 100.0}
+    if name in TABLES:
+        return _table(name, limits), {}
+    if name == "DPModuleRegressor":
+        torch = pytest.importorskip("torch")
+        from dpsubspace import DPModuleRegressor
+
+        return DPModuleRegressor(torch.nn.Linear(3, 1), n_iter=40, **common), {}
+    if name == "PersonalizedLinearRegression":
+        model = PersonalizedLinearRegression(bounds=(-1, 1), **common)
+        return model, {"groups": np.arange(6000) // 3}
+    if name == "DPSGDRegressor":
+        return DPSGDRegressor(data_norm=2.0, **common), {}
+    if name == "GEPRegressor":
+        return GEPRegressor(data_norm=2.0, **common), {"X_public": (rows[0],)}
+    if name == "DPLinearRegression":
+        return DPLinearRegression(bounds=(-1, 1), **common), {}
+    options = {"bounds": (-1, 1), "subspace": "features", **common}
+    return PublicSubspaceLinearRegression(**options), {"X_public": (rows[0],)}
+
+
+def _with_range(name, low, high, model=None):
+    """A fit with a public range of targets, its R2, and what it says of the range."""
+    X, y = _unit_rows()
+    fitted, given = _made(name, (low, high)) if model is None else (model, {})
+    fitted.set_params(random_state=0)
+    rows = pd.DataFrame(X, columns=COLUMNS) if name in TABLES else X
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = model.fit(X, y, **given)
-    return r2_score(y, found.predict(X)), [str(one.message) for one in told], found
+        fitted.fit(rows, y, **given)
+        shared = fitted.public_part() if hasattr(fitted, "public_part") else fitted
+        predicted = shared.predict(rows)
+    return predicted, r2_score(y, predicted), [str(one.message) for one in told]
 
 
-def _as_rows(name):
-    X = _unit_rows(50, seed=2)[0]
-    return pd.DataFrame(X, columns=["x0", "x1", "x2"]) if name == "table" else X
+REGRESSORS = [
+    "DPSGDRegressor",
+    "GEPRegressor",
+    "DPLinearRegression",
+    "PublicSubspaceLinearRegression",
+    "PersonalizedLinearRegression",
+    "DPModuleRegressor",
+    *TABLES,
+]
 
 
-REGRESSORS = ["DPSGDRegressor", "GEPRegressor", "DPLinearRegression", "table"]
-
-
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (-2.4, 1.6)])
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_a_range_that_is_right_is_not_told_of(name):
-    score, told, _ = _with_range(name, -1, 1)
-    assert score > 0.8
-    assert not any("wide as" in text or "beyond it" in text for text in told)
-
-
-@pytest.mark.parametrize("name", REGRESSORS)
-def test_neither_is_one_that_is_twice_too_wide(name):
-    score, told, _ = _with_range(name, -2.4, 1.6)
-    assert score > 0.8
-    assert not any("wide as" in text or "beyond it" in text for text in told)
+def test_a_range_that_is_right_or_twice_too_wide_is_not_told_of(name, low, high):
+    _, score, told = _with_range(name, low, high)
+    assert score > 0.7
+    assert not any("range" in text for text in told)
 
 
 @pytest.mark.parametrize("factor", [10, 100])
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_a_range_that_is_far_too_wide_costs_little_and_is_told_of(name, factor):
-    """R2 was -0.02 and -66 for ranges 10 and 100 times too wide of the first."""
-    score, told, _ = _with_range(name, -1.3 * factor, 0.7 * factor)
-    assert score > (0.7 if factor == 10 else 0.0)
+    """R2 was -0.02 and -66 for ranges 10 and 100 times too wide of DPSGDRegressor at epsilon 3."""
+    _, score, told = _with_range(name, -1.3 * factor, 0.7 * factor)
+    assert score > 0.7
     if factor == 100:
-        assert any("times as wide as the targets need" in text for text in told)
+        assert any("times as wide as needed" in text for text in told)
 
 
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("name", REGRESSORS)
-def test_a_range_beside_the_targets_is_told_of_and_gives_its_end(name, side):
+def test_a_range_beside_the_targets_gives_its_end(name, side):
     low, high = sorted([5.0 * side, 9.0 * side])
-    _, told, model = _with_range(name, low, high)
-    end = "lower" if side > 0 else "upper"
-    assert any(f"so near the {end} end of `target_bounds`" in text for text in told)
-    assert any("beyond it: all predictions are about that end" in text for text in told)
-    np.testing.assert_allclose(model.predict(_as_rows(name)), 5.0 * side, atol=0.5)
+    predicted, *_ = _with_range(name, low, high)
+    np.testing.assert_allclose(predicted, 5.0 * side, atol=0.5)
 
 
-def _scores(at_top=0.0):
-    """Scores of 0 to 1 near the upper end, and which share of them is moved beyond 1."""
-    X, y = _unit_rows(60_000)
-    y = 0.985 + 0.01 * y
-    return X, np.where(np.arange(len(y)) % 100 < 100 * at_top, 5.0, np.where(at_top > 0, 0.0, y))
+def _released(deviation, *, seen=True, end=0.0, away=1.0):
+    def answer(values, *_):
+        full = np.ones(values.shape[1])
+        return Focus(-full, full, deviation * full, full == seen, end * full, away * full)
+
+    return answer
 
 
-@pytest.mark.parametrize("name", REGRESSORS)
-def test_a_range_that_cuts_nearly_all_targets_is_told_of(name):
-    """Of whole numbers from 0 to 10 in a range of 0 to 1, all but the 0 are beyond it.
+TOLD = [
+    ({"deviation": 0.3}, None),
+    ({"deviation": 0.15, "seen": False}, None),
+    ({"deviation": 0.08}, None),
+    ({"deviation": 0.05, "seen": False}, "at least 5 times as wide as needed.*if far wider"),
+    ({"deviation": 0.01}, "at least 25 times as wide as needed.*found it coarsely"),
+    ({"deviation": 0.3, "end": 1.0, "away": 0.04}, "at most 2 % .* upper end"),
+    ({"deviation": 0.01, "end": -1.0, "away": 0.01}, "at most 0.5 % .* lower end"),
+]
 
-    Nothing was said, since the mean of many rows is known to be below the end: it is 0.02 away, of
-    which noise has a standard deviation of at most 0.0005. Scores that are 0.03 away, all of them,
-    fit their range.
-    """
-    _, told, _ = _with_range(name, 0, 1, lambda: _scores(0.99))
-    assert any("so near the upper end of `target_bounds`" in text for text in told)
-    _, told, _ = _with_range(name, 0, 1, _scores)
-    assert not any("beyond it" in text for text in told)
+
+EACH = [("DPSGDRegressor", *case) for case in TOLD] + [(name, *TOLD[3]) for name in REGRESSORS[1:]]
+
+
+@pytest.mark.parametrize(("name", "numbers", "words"), EACH)
+def test_what_released_numbers_show_is_told(name, numbers, words, monkeypatch):
+    """A range with all targets at one end is not said to be too wide as well."""
+    monkeypatch.setattr(bounds, "noisy_focus", _released(**numbers))
+    _, _, told = _with_range(name, -1, 1)
+    found = [text for text in told if "public range" in text]
+    assert len(found) == (words is not None)
+    if words is not None:
+        assert re.search(words, found[0])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_range_that_is_estimated_is_not_told_of(name, monkeypatch):
+    """It is not public, and the way out would be what was done."""
+    monkeypatch.setattr(bounds, "noisy_focus", _released(0.01))
+    model = _table(name, PrivateRange())
+    _, _, told = _with_range(name, None, None, model)
+    assert not any("public range" in text for text in told)

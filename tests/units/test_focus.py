@@ -13,7 +13,8 @@ from dpsubspace._statistics.means import noisy_focus
 class Answers:
     """Keeps the sums that are to be released, and answers with given numbers."""
 
-    def __init__(self, n, answers, present=None):
+    def __init__(self, n, answers, present=None, noise=1.0):
+        self._noise = noise
         self._records, self._answers, self.seen = Records.of_rows(n, present), list(answers), []
         self.budget = SimpleNamespace(private=True)
 
@@ -21,7 +22,7 @@ class Answers:
         return self._records
 
     def noise_of(self, name, total):
-        return 1.0
+        return self._noise
 
     def gaussian(self, name, total):
         self.seen.append(total)
@@ -58,3 +59,32 @@ def test_a_record_moves_both_sums_by_their_bounds_and_not_less(c, mean):
         assert max(apart) == pytest.approx(twice * math.sqrt(c))
         assert sums[0].norm_bound == pytest.approx(most * math.sqrt(c))
         assert sums[0].replace_bound == pytest.approx(twice * math.sqrt(c))
+
+
+def told_of(mean, deviation, noise=0.01, n=50):
+    """Where one target is said to lie, by what is released of its mean and deviation."""
+    answers = Answers(n, [np.array([n * mean]), np.array([n * deviation])], noise=n * noise)
+    return noisy_focus(np.zeros((n, 1)), answers, "focus", 100.0)
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_targets_are_said_to_be_at_an_end_where_noise_hides_that_they_are_not(side):
+    """Means are at it within two deviations of noise, and mean deviations within three."""
+    for mean, deviation, at in [
+        (1.0, 0.0, True),
+        (1.3, -0.1, True),
+        (0.985, 0.029, True),
+        (0.975, 0.01, False),  # the mean is seen to be away from it
+        (1.0, 0.035, side > 0),  # a few are elsewhere: many of what is cut, or events that are rare
+        (0.0, 0.0, False),
+    ]:
+        found = told_of(side * mean, deviation)
+        assert found.end == (side if at else 0.0)
+        assert found.away == pytest.approx(1 - min(mean, 1.0) + 0.02)
+    assert told_of(side, 0.0, noise=0.024).end == side
+    assert told_of(side, 0.0, noise=0.026).end == 0.0  # so far from it they may be
+
+
+def test_deviations_are_seen_beyond_twice_their_noise():
+    assert told_of(0.0, 0.021).seen and not told_of(0.0, 0.019).seen
+    assert told_of(0.0, 0.019).deviation == pytest.approx(0.039)
