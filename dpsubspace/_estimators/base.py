@@ -38,9 +38,11 @@ from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.columns import read_labels
+from dpsubspace._rows.inputs import as_numbers
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.same_rows import refuse_private
+from dpsubspace._rows.seen_rows import keep_keys
 from dpsubspace._solvers.descent import STEPS, Descent
 from dpsubspace.exceptions import warn
 
@@ -180,6 +182,8 @@ class PrivateEstimator(BaseEstimator):
             settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
+        if guarantee.epsilon > 0:
+            keep_keys(self)
         if self._around:
             self._around = ()
         if self._address is not None:
@@ -191,6 +195,10 @@ class PrivateEstimator(BaseEstimator):
     def _state(self, guarantee: PrivacyGuarantee) -> None:
         """Let `guarantee` be the statement about what is or will be fitted here."""
         self.privacy_ = guarantee
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        """Rows as those that a fit sees, whatever container they come in."""
+        return as_numbers(X)
 
     def _forget(self) -> None:
         """Forget an earlier fit, but not what the data that were just checked look like."""

@@ -21,12 +21,14 @@ from dpsubspace._estimators.held_out import (
     check_frozen,
     held_out_labels,
     pure_target,
+    rows_as_fitted,
 )
 from dpsubspace._estimators.model_outputs import by_blocks_like
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import ROW, Records
 from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.seen_rows import remember
 from dpsubspace._statistics.score_cells import counted, root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -193,7 +195,8 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
     The unit is one row. Assumed public: the numbers of rows and features, the estimator, that it
     treats each row by itself, and all parameters. The rows must be others than those of the
-    estimator's fit: on those, probabilities look better than they are, and both fits add up.
+    estimator's fit: on those, probabilities look better than they are, and both fits add up. A
+    warning says so as that of :func:`private_score` does.
 
     References
     ----------
@@ -331,8 +334,12 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
                 " method='temperature'."
             )
         data = held_out_labels(frozen, given.X, given.y, given.groups)
+        remember(self, given.X, data.X)
         public = (f"the estimator and its labels ({n_classes})",)
         return Checked(plan, data, public, (frozen, data.X.shape[1]))
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        return rows_as_fitted(self.estimator, X)
 
     def _advise(
         self, plan: CalibrationPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes

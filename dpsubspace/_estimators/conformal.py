@@ -20,11 +20,13 @@ from dpsubspace._estimators.held_out import (
     held_out_labels,
     held_out_targets,
     pure_target,
+    rows_as_fitted,
 )
 from dpsubspace._estimators.model_outputs import by_blocks_like
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.seen_rows import remember
 from dpsubspace._statistics.score_cells import counted, rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -130,6 +132,9 @@ class _Conformal(PrivateEstimator):
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().budget(sizes.n_samples)
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        return rows_as_fitted(self.estimator, X)
 
     def _plan(self) -> _IntervalRequest:
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
@@ -335,6 +340,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         rows = held_out_labels(frozen, X, y, groups)
+        remember(self, X, rows.X)
         scores = where_rows_are(_missed, rows.said, rows.targets)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
@@ -527,6 +533,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
         rows = held_out_targets(frozen, X, y, groups)
+        remember(self, X, rows.X)
         candidates = _errors(plan.bounds, plan.fineness(rows.records.n))
         scores = where_rows_are(_distances, rows.said, rows.targets, plan.bounds)
         public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))

@@ -14,13 +14,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection, unwrapped
+from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import answer, check_types_for, shown_to
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column
 from dpsubspace._rows.elsewhere import load
-from dpsubspace._rows.inputs import NO_NUMBERS, checked_by
+from dpsubspace._rows.inputs import NO_NUMBERS, as_numbers, checked_by
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import check_groups, check_order, split_groups
+from dpsubspace._rows.seen_rows import has_seen
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
 _LEAST = float(np.finfo(np.float64).eps)
@@ -93,6 +96,30 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
 # Held-out rows ----------------------------------------------------------------------------------
 
 
+def tell_of_training_rows(model: Any, X: Any, harm: str, *, calibrated: bool = True) -> None:
+    """Warn where rows that should be held out are known to be those of the fit of a model.
+
+    Also where something inside of it was fitted to them, which may be a calibration only if
+    `calibrated` is set: one or two numbers make no score too good. `harm` says what comes of it.
+    """
+    parts = [part.model for part in opened(model, fitted=True).walk()]
+    if not calibrated:
+        parts = [part for part in parts if not getattr(part, "_asks_fitted", False)]
+    if any(has_seen(part, X) for part in parts):
+        warn(
+            f"`X` has rows that this {type(model).__name__} was fitted to: {harm} Hold out some"
+            " rows before the fit, and pass those.",
+            PrivacyWarning,
+            about=("seen", type(model).__name__),
+        )
+
+
+_HARM = (
+    "it is right about them more often than about new rows, so that probabilities, sets and"
+    " intervals will claim too much."
+)
+
+
 @dataclass(frozen=True)
 class HeldOut(Data):
     """Held-out rows, with their targets and what a model says of each, wherever they lie.
@@ -117,6 +144,13 @@ def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     return _Reader(frozen, frozen.predictions, _numbers, np.float64, (), asked).read(X, y, groups)
 
 
+def rows_as_fitted(model: Any, X: Any) -> Any:
+    """Rows as what is inside of a model sees them, first of all."""
+    parts = (part.model for part in opened(model, fitted=True).walk())
+    part = next((part for part in parts if hasattr(part, "_rows_as_fitted")), None)
+    return as_numbers(X) if part is None else part._rows_as_fitted(X)
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Checks held-out rows and shows them to a model: all of them, or a block where it lies.
@@ -138,6 +172,11 @@ class _Reader:
 
     def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
+        found = self._read(X, y, groups)
+        tell_of_training_rows(self.frozen.model, X, _HARM)
+        return found
+
+    def _read(self, X: Any, y: Any, groups: Any) -> HeldOut:
         if is_collection(X):
             self._check_columns(X, y)
             check_types_for(self.frozen.model, X)

@@ -14,21 +14,22 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
-from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.context import fits_with_released_scores, private_function
+from dpsubspace._estimators.held_out import tell_of_training_rows
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs
 from dpsubspace._estimators.score_noise import ScoreSizes, settled, tell_before
 from dpsubspace._estimators.score_release import Found, parts_of
 from dpsubspace._estimators.score_request import Asked, PrivateScore, PrivateScores, classes_of
 from dpsubspace._estimators.score_rows import refuse_exact_scores, scored_rows
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import has_seen
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_metrics import METRICS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Log loss above which no row counts for more, unless the caller knows better.
 _LOSS_BOUND = 5.0
+
+_HARM = "the score will be about the training rows, and will be too optimistic for new rows."
 
 
 @private_function
@@ -175,8 +176,9 @@ def private_score(
     released. They are about rows that the model has not seen. If it was fitted on these rows by a
     private estimator, the guarantee holds as it does otherwise, charged beside that of the fit;
     but score and interval are then about these rows, on which the model is too good. A warning says
-    so where `X` is the object that an estimator of this package was fitted to in this process, or
-    shares memory with it; of copies nothing is known. A model
+    so where an estimator of this package was fitted in this process to the same object or memory,
+    or to equal rows in another container (half of them, and more than are equal by chance); of
+    Dask collections and datasets, to the same object. Whether it was is taken to be public. A model
     that was fitted on them without privacy is not public: its score has no guarantee.
 
     With `groups` a metric is that of a row drawn from a person drawn at random; intervals take
@@ -224,14 +226,7 @@ def private_score(
         public.append(f"levels of groups ({len(apart.levels)})")
     call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
     tell_before(asked, budget, sizes)
-    if any(has_seen(part.model, X) for part in opened(model, fitted=True).walk()):
-        warn(
-            f"`X` has rows that this {type(model).__name__} was fitted to: the score will be about"
-            " the training rows, and will be too optimistic for new rows. Hold out some"
-            " rows before the fit, and score those.",
-            PrivacyWarning,
-            about=("seen", type(model).__name__),
-        )
+    tell_of_training_rows(model, X, _HARM, calibrated=False)
     whole, *parts = rows.said().released(call.paid(), noise.public())
     for name in fits_with_released_scores(model):
         observe("released", name)

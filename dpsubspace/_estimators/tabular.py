@@ -52,11 +52,12 @@ from dpsubspace._estimators.table_encoder import (
     tell_of_target,
 )
 from dpsubspace._release.noise import NoiseSource, as_noise
-from dpsubspace._rows.inputs import check_of_blocks, remember
+from dpsubspace._rows.inputs import check_of_blocks
 from dpsubspace._rows.public import check_order_of_sets
 from dpsubspace._rows.records import check_groups
 from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._rows.same_rows import refuse_private
+from dpsubspace._rows.seen_rows import remember
 from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
@@ -556,7 +557,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         tell_of_target(y, parts.table.schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, parts.table.schema, y, check, groups)
-        remember(self, X)
+        remember(self, X, table)
         reordered = is_reordered(X, parts.table.schema)
         public = _read_public(X_public, parts.table, named=reordered)
         check_order_of_sets(X_public, y_public)
@@ -631,6 +632,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
         ranges = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
         return parts.budget(ranges, sizes)
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        encoder = self.steps[0][1]
+        return read_table(X, encoder.schema_, named=encoder._reordered)
 
     def _forget(self) -> None:
         for _, step in self.steps:

@@ -7,7 +7,6 @@ there are, which is private where several are of one person.
 from __future__ import annotations
 
 import re
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,64 +35,7 @@ from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import check_order, split_groups
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
-
-# Rows that a model was fitted to ----------------------------------------------------------------
-# Which rows an estimator was fitted to, as far as objects in memory can tell.
-#
-# Kept are weak references to estimators and to what owns the memory of their rows, and where in it
-# they lie: no row, nothing that is written to a file or a pickle, and nothing that keeps rows
-# alive.
-
-# Owner of the rows of the last fit of each estimator, and where its rows lie in it.
-_SEEN: weakref.WeakKeyDictionary[Any, tuple[weakref.ref[Any], dict[str, Any] | None]] = (
-    weakref.WeakKeyDictionary()
-)
-
-# Steps that an exact comparison of two regions of memory may take; they are few for plain slices.
-_WORK = 10_000
-
-
-def remember(estimator: Any, X: Any) -> None:
-    owner = _owner(X)
-    try:
-        _SEEN[estimator] = weakref.ref(owner), _region(X, owner)
-    except TypeError:  # a list has no weak references
-        _SEEN.pop(estimator, None)
-
-
-def has_seen(model: Any, X: Any) -> bool:
-    """Whether `X` has rows that a model itself, and none inside of it, is known to be fitted to."""
-    try:
-        known, region = _SEEN[model]
-    except (KeyError, TypeError):  # or no estimator that can be referred to
-        return False
-    owner = known()
-    if owner is None or owner is not _owner(X):
-        return False
-    if region is None or X is owner:
-        return True
-    try:
-        whole = owner if owner.flags.c_contiguous else owner.T
-        seen = np.ndarray(buffer=whole, **region)
-        return np.shares_memory(seen, X, max_work=_WORK)  # pyright: ignore[reportArgumentType]
-    except (ValueError, TypeError, np.exceptions.TooHardError):
-        return False
-
-
-def _owner(X: Any) -> Any:
-    """What owns the memory of an array; anything else is its own owner."""
-    while isinstance(X, np.ndarray) and isinstance(X.base, np.ndarray):
-        X = X.base
-    return X
-
-
-def _region(X: Any, owner: Any) -> dict[str, Any] | None:
-    """Where the rows of an array lie in what owns them; None for all of it."""
-    if X is owner or not isinstance(X, np.ndarray):
-        return None
-    offset = X.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
-    return {"shape": X.shape, "dtype": X.dtype, "offset": offset, "strides": X.strides}
-
+from dpsubspace._rows.seen_rows import remember
 
 # Private rows, labels and targets ---------------------------------------------------------------
 
@@ -322,7 +264,7 @@ def _validated(
         with np.errstate(all="ignore"):
             found = validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
         if reset:
-            remember(estimator, X)
+            remember(estimator, X, found[0] if y else found)
         return found
     except (ValueError, OverflowError) as error:
         message = str(error)
@@ -351,6 +293,12 @@ def _there(X: Any) -> Any:
     fills = [getattr(dtype, "fill_value", None) for dtype in getattr(X, "dtypes", ())]
     is_filled = bool(fills) and None not in fills and any(fill != 0 for fill in fills)
     return X.sparse.to_dense() if is_filled and hasattr(X, "sparse") else X
+
+
+def as_numbers(X: Any) -> Any:
+    """Rows of any container as validation makes them, of which nothing is asked."""
+    options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+    return check_array(_there(X), ensure_all_finite=False, **options)
 
 
 def _plain(given: Any, X: Any) -> Any:

@@ -178,9 +178,12 @@ class _Sought:
     def are_private(self, counts: Any, n: int) -> bool:
         """Whether as many of them are private as chance does not explain, and half of them."""
         u, t = len(self.keys), int(np.count_nonzero(counts == self.times))
-        if 2 * t < u or not t:
-            return False
-        return math.e * math.sqrt(n) * special.bdtrc(t - 1, u, 1 / math.e) <= _CHANCE
+        return 2 * t >= u and not explained_by_chance(t, u, n)
+
+
+def explained_by_chance(t: int, u: int, n: int) -> bool:
+    """Whether t of u different rows may be among n others by chance, as the lemma bounds that."""
+    return not t or math.e * math.sqrt(n) * special.bdtrc(t - 1, u, 1 / math.e) > _CHANCE
 
 
 def _counts(sets: tuple[_Sought, ...], rows: Any) -> tuple[list[np.ndarray], int]:
