@@ -102,6 +102,8 @@ class Said:
             labels = [each[0] for each in cells]
         if asked.sums:
             sums = [*self._means(releases)]
+        if asked.errors_together:
+            sums = [None if each is None else each.in_order() for each in sums]
         return [Found(*each, rng) for each in zip(cells, labels, sums, strict=True)]
 
     def _counts(
@@ -159,7 +161,8 @@ class Said:
                     edges[j], part, typical, scaled, n, classes, self.probabilities, first, spread
                 )
                 each = each.flipped() if self.asked.flipped else each
-                found[j].append(Counted(each, None, scaled, n, rng, self.asked.flipped, of_group))
+                about = (self.asked.flipped, of_group, self.asked.labels_together)
+                found[j].append(Counted(each, None, scaled, n, rng, *about))
         return [[*each] for each in zip(*found, strict=True)]
 
     def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -195,7 +198,9 @@ class Said:
         counts, scale = self._counts(releases, "confusion", cells, c * c, apart=True)
         for part, scaled, n, of_group in self._parts(counts.reshape(-1, c, c), scale):
             matrix = part[::-1, ::-1] if flipped else part
-            yield Counted(None, matrix, scaled, n, rng, flipped, of_group)
+            yield Counted(
+                None, matrix, scaled, n, rng, flipped, of_group, self.asked.labels_together
+            )
 
     def _means(self, releases: Releases) -> Iterator[Summed]:
         """Means of bounded numbers, of errors between bounds that are released first."""

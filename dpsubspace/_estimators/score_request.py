@@ -437,6 +437,17 @@ class Asked:
         return any(metric.formula is not None for metric in self._metrics)
 
     @property
+    def labels_together(self) -> bool:
+        """Whether several metrics are those of one confusion matrix."""
+        return sum(metric.formula is not None for metric in self._metrics) > 1
+
+    @property
+    def errors_together(self) -> bool:
+        """Whether there is a mean of errors and one of their squares, which have an order."""
+        means = {metric.mean[0] for metric in self._metrics if metric.error}
+        return means == {"error", "error^2"}
+
+    @property
     def ranked(self) -> bool:
         """Whether scores are counted in cells: of the second class, or of each one of many."""
         return any(metric.cells for metric in self._metrics)

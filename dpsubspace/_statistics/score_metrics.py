@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -262,6 +262,28 @@ class Summed:
     def _moved(self, spread: float, scale: float, rng: np.random.Generator) -> np.ndarray:
         return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
 
+    def in_order(self) -> Summed:
+        """The same with a mean of errors that is at most the root of that of their squares.
+
+        And no lower than that mean: errors are in [0, 1]. Means that noise has brought beyond are
+        moved to the nearest that agree, where each is moved the further the more noise it has.
+        """
+        one, two = (float(np.clip(self.means[name], 0.0, 1.0)) for name in ("error", "error^2"))
+        first, second = (self.scales[name] ** 2 for name in ("error", "error^2"))
+        if one**2 <= two <= one or not first + second:
+            return self
+        share = second / (first + second)
+        if two > one:
+            one = two = share * one + (1 - share) * two
+        else:  # the point of the curve (t, t^2) that is nearest
+            of_slope = [2 * (1 - share), 0.0, share - 2 * (1 - share) * two, -share * one]
+            roots = np.roots(of_slope)
+            real = np.clip(roots[np.abs(roots.imag) < 1e-9].real, 0.0, 1.0)
+            away = share * (real - one) ** 2 + (1 - share) * (real**2 - two) ** 2
+            one = float(real[np.argmin(away)])
+            two = one * one
+        return replace(self, means={**self.means, "error": one, "error^2": two})
+
     def hides(self, metric: str) -> bool:
         """Whether noise, which is above `most` in 1 of 20 draws, may be all that a mean is.
 
@@ -330,6 +352,8 @@ class Counted:
     flipped: bool = False  # Whether the first class comes last, which metrics are about
     # Whether these are the counts of a group, of which the size is not public.
     of_group: bool = False
+    # Whether several metrics of labels are read from them, which then are those of one matrix.
+    together: bool = False
 
     def __post_init__(self) -> None:
         draws = _FEWER if self._counts.size > _MANY else _DRAWS
@@ -372,7 +396,19 @@ class Counted:
         assert formula is not None
         if metric == "confusion_matrix":
             return self._whole_matrix(level)
-        return self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level, within=within)
+        found = self._of(lambda c: formula(self._as_matrix(c), self._size(c)), level, within=within)
+        return self._of_one_matrix(formula, found) if self.together else found
+
+    def _of_one_matrix(self, formula: Formula, noisy: Value) -> Value:
+        """A metric of the nearest matrix that there can be, as all metrics beside it are.
+
+        Sizes of classes are then those that accuracy and recalls have in common, and an entry that
+        noise has made negative is 0 for each of them. The interval reaches to the metric.
+        """
+        value = np.asarray(formula(on_simplex(self._as_matrix(self._counts), self.n), self.n))
+        if not np.isfinite(value).all():
+            return noisy
+        return Value(float(value), *map(float, holding(value, noisy.low, noisy.high)))
 
     def _whole_matrix(self, level: float) -> Value:
         """Entries that are not negative and add up to all records, in the order of the classes."""

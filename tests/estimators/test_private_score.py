@@ -40,6 +40,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
+from dpsubspace._statistics.score_metrics import Summed
 
 INF = float("inf")
 EXACT = {
@@ -1107,3 +1108,76 @@ def test_the_epsilon_of_a_warning_is_enough(kind, relation):
         except PrivacyError:
             failed += 1
     assert failed < 7
+
+
+# Scores of one call agree with each other --------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 5.0])
+def test_a_mean_error_is_at_most_the_root_of_the_mean_square(epsilon, by):
+    """Whatever the noise is: of one call, with groups and without."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = np.clip(X[:, 0] + 0.3 * rng.normal(size=300), -4, 4)
+    given = {"model": Ridge().fit(X, y), "X": X, "y": y, "target_bounds": (-4, 4)}
+    given |= {"by": (np.tile(["a", "b"], 150), ["a", "b"])} if by else {}
+    names = ["mean_absolute_error", "mean_squared_error", "root_mean_squared_error"]
+    for seed in range(20):
+        found = private_score(**given, metric=names, epsilon=epsilon, random_state=seed)
+        parts = [found]
+        if by:
+            parts += [{name: found[name].by[level] for name in names} for level in "ab"]
+        for part in parts:
+            mean, square, root = (part[name].value for name in names)
+            # NaN where noise hides a group
+            assert not mean > root and not abs(root**2 - square) > 1e-12
+            assert all(not part[name].low > part[name].value for name in names)
+            assert all(not part[name].high < part[name].value for name in names)
+
+
+@pytest.mark.parametrize("square", [0.0, 0.01, 0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("mean", [-0.1, 0.0, 0.1, 0.4, 0.9, 1.2])
+@pytest.mark.parametrize("scale", [1e-6, 0.1, 10.0])
+def test_means_of_errors_are_moved_to_the_nearest_that_there_can_be(mean, square, scale):
+    """As on a grid of all pairs that there can be, in units of their noise."""
+    scales = {"error": 0.1, "error^2": scale}
+    given = Summed({"error": mean, "error^2": square}, scales, 100, {}, 1.0)
+    one, two = given.in_order().means.values()
+    at = np.linspace(0, 1, 2001)
+    pairs = np.concatenate([np.stack([at, at**2]), np.stack([at, at])], axis=1)
+    inside = np.clip([mean, square], 0, 1)
+    if inside[0] ** 2 <= inside[1] <= inside[0]:
+        assert given.in_order() is given
+        return
+    assert one**2 <= two * (1 + 1e-12) <= one * (1 + 1e-11)
+
+    def away(m, s):
+        return ((m - inside[0]) / 0.1) ** 2 + ((s - inside[1]) / scale) ** 2
+
+    # On a grid of steps of 1 / 2,000, the nearest is at most half of one of either away.
+    step = (0.5 / 2000 / 0.1 + 1 / 2000 / scale) ** 2
+    assert np.sqrt(away(one, two)) <= np.sqrt(away(*pairs).min()) + np.sqrt(step)
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0])
+def test_metrics_of_labels_of_one_call_are_those_of_one_matrix(epsilon, ranked):
+    """Accuracy is between the recalls, and each number is what the matrix gives."""
+    X, y = normals(600)
+    names = ["accuracy", "recall", "specificity", "precision", "f1", "balanced_accuracy"]
+    names += ["confusion_matrix"] + ["roc_auc"] * ranked
+    for seed in range(10):
+        found = private_score(Linear(), X, y, metric=names, epsilon=epsilon, random_state=seed)
+        value = {name: score.value for name, score in found.items()}
+        ((tn, fp), (fn, tp)) = matrix = value["confusion_matrix"]
+        assert (matrix >= 0).all() and abs(matrix.sum() - 600) < 1e-9
+        expected = {"recall": tp / (tp + fn), "specificity": tn / (tn + fp)}
+        expected |= {"accuracy": (tp + tn) / 600, "precision": tp / (tp + fp)}
+        expected |= {"balanced_accuracy": (expected["recall"] + expected["specificity"]) / 2}
+        expected |= {"f1": 2 * tp / (2 * tp + fn + fp)}
+        for name, number in expected.items():
+            assert np.isnan(value[name]) or abs(value[name] - number) < 1e-9
+            assert not value[name] < found[name].low and not value[name] > found[name].high
