@@ -298,8 +298,8 @@ def refuse_collection(name: str, value: Any) -> None:
     if is_dataset(value):
         raise ValueError(
             f"`{name}` is a dataset of PyArrow, which is not taken here: pass"
-            f" {name}.to_table().to_pandas() if it fits into memory, or one batch of"
-            f" {name}.to_batches() after another."
+            f" {name}.to_table() if it fits into memory, or one batch of {name}.to_batches() after"
+            " another. (pandas would make floats of whole numbers in a column with missing values.)"
         )
     if is_collection(value):
         raise ValueError(

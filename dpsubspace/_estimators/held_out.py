@@ -17,7 +17,7 @@ from dpsubspace._checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import answer, check_types_for, shown_to
 from dpsubspace._rows.blocks import ROWS
-from dpsubspace._rows.columns import as_column
+from dpsubspace._rows.columns import as_column, as_rows
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import NO_NUMBERS, as_numbers, checked_by
 from dpsubspace._rows.public import Data
@@ -195,7 +195,7 @@ class _Reader:
 
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
-        X = unwrapped("X", X)
+        X = checked_by(as_rows, unwrapped("X", X))
         refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)

@@ -159,7 +159,10 @@ def private_score(
     ranks among the rows given, say, are not covered. With `groups` the rows of each person are
     shown to the model in a call of their own, so that what they bring depends on that person alone
     whatever the model does; that takes a call for each person. Of Dask collections, each row is
-    shown in a call of its own, since blocks have some rows of a person and not all. A score that is
+    shown in a call of its own, since blocks have some rows of a person and not all. A model without
+    a schema is shown what Dask has read: of Parquet files it makes floats of whole numbers in a
+    part with a missing value, which changes those beyond 2^53 in other rows of the part. Read such
+    files with ``dtype_backend="pyarrow"``. A score that is
     not a number counts as 0, a loss that is not as the largest, and a predicted label that is not a
     class as wrong. Whether a class is missing in `y` shows in nothing but released counts.
 

@@ -20,11 +20,13 @@ from dpsubspace._estimators.model_outputs import (
 from dpsubspace._estimators.score_release import Said
 from dpsubspace._estimators.score_request import Asked, PublicGroups
 from dpsubspace._rows.blocks import ROWS
+from dpsubspace._rows.columns import as_rows
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.inputs import (
     check_classes,
     check_rows_and_labels,
     check_rows_and_targets,
+    checked_by,
     named,
 )
 from dpsubspace._rows.records import Records, check_groups, check_order, split_groups
@@ -51,7 +53,7 @@ class ScoredRows:
         cls, says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
-        X = unwrapped("X", X)
+        X = checked_by(as_rows, unwrapped("X", X))
         refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)

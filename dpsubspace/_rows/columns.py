@@ -1,4 +1,4 @@
-"""Labels, targets and names of persons as one column of NumPy, from any container.
+"""Labels, targets and names of persons as one column of NumPy, and rows of lists.
 
 Privacy: the entry that a row gets depends on that row and on the type of the container alone. Lists
 and arrays of objects have no type for all entries. NumPy would choose one by all of them, so that
@@ -38,6 +38,19 @@ def as_column(values: Any, name: str = "y") -> Any:
     if not (own and hasattr(values, "isna")) or values.isna().any():
         return values
     return np.asarray(values, dtype=getattr(dtype, "numpy_dtype", None))
+
+
+def as_rows(values: Any) -> Any:
+    """Rows as they are, and those of lists as an array of the numbers and texts that they have.
+
+    An array of floats where all entries are numbers that floats are as well, and of objects where
+    not: each entry is the same in both, and one row changes no other.
+    """
+    if not isinstance(values, (list, tuple)):
+        return values
+    found = np.array(values, dtype=object)
+    entries = found.ravel().tolist()
+    return found.astype(np.float64) if _are_numbers(entries) and are_floats_too(entries) else found
 
 
 def read_labels(y: Any) -> Any:

@@ -18,11 +18,14 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import parquet as pq
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.frozen import FrozenEstimator
 
 from dpsubspace import (
     Categories,
     DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPConformalRegressor,
     DPSGDClassifier,
     Range,
     private_score,
@@ -254,3 +257,69 @@ def test_models_and_groups_with_such_categories_are_refused_by_type(tmp_path):
     ):
         with pytest.raises(ValueError, match=r"Column 'x' of `X` becomes one of floats"):
             act()
+
+
+# Lists that models of others are shown ----------------------------------------------------------
+
+
+class Watching(ClassifierMixin, BaseEstimator):
+    """Keeps what it is shown, and says of a row what its own first entry is."""
+
+    def fit(self, X=None, y=None):
+        self.classes_, self.shown_ = np.array([0, 1]), []
+        return self
+
+    def predict_proba(self, X):
+        self.shown_ += [[*row] for row in np.asarray(X).tolist()]
+        odd = np.array([row[0] % 2 for row in np.asarray(X).tolist()], dtype=float)
+        return np.stack([0.9 - 0.8 * odd, 0.1 + 0.8 * odd], axis=1)
+
+    def predict(self, X):
+        return (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+
+
+class WatchingRegressor(RegressorMixin, Watching):
+    def predict(self, X):
+        return self.predict_proba(X)[:, 1]
+
+
+SHOWN = {
+    "private_score": (
+        Watching,
+        lambda model, X, y: private_score(model, X, y, metric="log_loss", epsilon=1.0),
+    ),
+    "DPCalibratedClassifier": (
+        Watching,
+        lambda model, X, y: DPCalibratedClassifier(model).fit(X, y),
+    ),
+    "DPConformalClassifier": (Watching, lambda model, X, y: DPConformalClassifier(model).fit(X, y)),
+    "DPConformalRegressor": (
+        WatchingRegressor,
+        lambda model, X, y: DPConformalRegressor(model, target_bounds=(0, 1)).fit(X, y),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize("last", [0.5, "a text", BIG + 3, -(2**70), True])
+@pytest.mark.parametrize("name", SHOWN)
+def test_one_row_of_a_list_changes_none_that_a_model_is_shown(name, last):
+    """An array that NumPy makes has one type for all: 2^53 + 1 would be 2^53 beside a half."""
+    kind, call = SHOWN[name]
+    rows, y = [[BIG + 1 + i % 7, i % 3] for i in range(60)], [i % 2 for i in range(60)]
+    shown = []
+    for other in (rows[-1], [BIG + 1, last]):
+        model = kind().fit()
+        call(model, [*rows[:-1], other], y)
+        shown.append(model.shown_[:59])
+    assert shown[0] == shown[1] == rows[:-1]
+
+
+def test_the_way_out_of_a_dataset_keeps_whole_numbers():
+    dataset = ds.dataset(pa.table({"x": [BIG + 1, None]}))
+    with pytest.raises(ValueError, match=r"pass X.to_table\(\) if") as refused:
+        Schema({"x": Range(0, 1)}).check(dataset)
+    assert "to_pandas" not in str(refused.value)
+    column = pa.table({"x": dataset.to_table()["x"]})
+    schema = Schema({"x": Categories([BIG, BIG + 1], missing=True)})
+    assert read_table(column, schema).codes[0, 0] == 1
