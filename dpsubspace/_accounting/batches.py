@@ -162,8 +162,11 @@ def _span(losses: Sequence[_Loss], delta: float) -> tuple[float, float, float]:
         over = math.log1p(x) + x * math.log1p(1 / x)
         return (log_moment(x) - math.log(delta) - over) / x
 
+    # The x is about log(1 / delta) over epsilon, and that is about the losses of usual batches.
+    usual = max(float(loss.losses[-1]) * max(loss.count * loss.q, 1.0) for loss in losses)
+    least = min(-18.0, -6.0 - math.log(max(usual, 1.0)))
     found: Any = minimize_scalar(
-        bound, bounds=(-18.0, 25.0), method="bounded", options={"xatol": 1e-2}
+        bound, bounds=(least, 25.0), method="bounded", options={"xatol": 1e-2}
     )
     grid = math.exp(float(found.x)) * 1.25 ** np.arange(-16.0, 9.0)
     moments, small, spans = np.array([log_moment(x) for x in grid]), math.log(1 / delta), []

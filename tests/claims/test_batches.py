@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from helpers import RELATIONS
+from scipy import stats
 from scipy.special import log_ndtr
 
 from dpsubspace import DPSGDClassifier, PrivacyWarning, privacy_cost
@@ -91,6 +92,18 @@ def test_curve_is_above_each_order(relation):
     assert np.all(np.interp(orders * 1.02 + 1e-3, orders, exact) <= found)
     assert found[-1] <= 1.0001e-10
     assert found[len(found) // 2] < 3 * exact[len(found) // 2]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(("rate", "steps"), [(0.001, 100), (0.01, 100), (0.1, 50), (1e-3, 5000)])
+@pytest.mark.parametrize("noise", [1e-3, 1e-4, 1e-5, 1e-7])
+def test_next_to_no_noise_is_counted_by_the_batches_of_a_record(noise, rate, steps, relation):
+    """With k batches of it losses are ``k u^2 / 2``, and five deviations ``u sqrt(k)`` about."""
+    (part,) = mechanisms_of(sampled_gaussian(noise, rate, steps))
+    k = int(stats.binom.isf(1e-5, steps, rate))  # more of them are at most as likely as delta
+    loss, spread = k / noise**2 / 2, 5 * math.sqrt(k) / noise + 10 * steps
+    epsilon = epsilon_of_batches((part,), relation, 1e-5)
+    assert (loss - spread) * 0.999 < epsilon < (loss + spread) * 1.003
 
 
 def test_ledgers_charge_batches_of_large_epsilons_as_what_they_are():
