@@ -20,7 +20,7 @@ from dpsubspace._array import BLOCK, EPS, Array, slices
 from dpsubspace._gradients.clipping import DenseGradients, FormedIfNeeded
 from dpsubspace._gradients.factors import FactoredGradients, LayerByLayer
 from dpsubspace._gradients.modules import ModuleSource, layers_of
-from dpsubspace._gradients.vectorised import exact_arithmetic, guarded
+from dpsubspace._gradients.vectorised import guarded
 
 # Factors of a chunk take this many bytes, which should stay in the cache, and most of its rows.
 _CHUNK_BYTES, _ROWS = 1 << 23, 1 << 12
@@ -108,7 +108,7 @@ class LayeredSource(ModuleSource):
         if isinstance(rows, slice):
             index = np.arange(*rows.indices(len(self.X)))
         weights = self._rows.named(params)
-        with exact_arithmetic(self.device):
+        with self._exact_arithmetic():
             held = guarded(lambda n: self._rows.held(self._batches(X, index), n, weights), len(X))
         formed, others = self._rows.places
         return LayeredGradients(held, formed, others, (self.n_params,), slack)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -270,7 +271,8 @@ class ModuleSource:
     any place of which a row has the same bits, found on random rows
     (:func:`~dpsubspace._gradients.torch_rows.even_bits`): the largest such size of multiples of 32
     and powers of two that are no larger than what was asked for. So scores, residuals and gradients
-    of a row are those of that row alone, also at the kink of a ReLU or a hinge. What is left is in
+    of a row are those of that row alone, also at the kink of a ReLU or a hinge. Where places differ
+    depends on the number of threads too: that of the start holds to the end. What is left is in
     float64: norms, which are off by ``p u'`` of themselves, and which rows share a block of a sum,
     ``n u' (block + chunk / block)``. Both are in the slack of a batch, norms of the records in it.
 
@@ -316,7 +318,8 @@ class ModuleSource:
             columns = int(y.max()) + 1 if y.ndim == 1 else y.shape[1]
         n_outputs, shape = loss.n_outputs(columns), row_shape(input_shape, X.shape[1])
         self.module = checked_copy(module, shape, n_outputs, self.device)
-        with exact_arithmetic(self.device):
+        self._threads = torch.get_num_threads()
+        with self._exact_arithmetic():
             self._rows = self._row_by_row(shape)
             self.chunk = self._chunk(microbatch_size)
             self._again = guarded(self._rows.spread, self.chunk)
@@ -326,6 +329,10 @@ class ModuleSource:
         self._weights: torch.Tensor | None = None
         if (weights := self.records.weights_numpy) is not None:
             self._weights = torch.tensor(weights, device=self.device)
+
+    def _exact_arithmetic(self) -> AbstractContextManager[None]:
+        """Arithmetic by as many threads as sizes were found with, whoever sets others."""
+        return exact_arithmetic(self.device, self._threads)
 
     @property
     def _moves(self) -> bool:
@@ -383,7 +390,7 @@ class ModuleSource:
 
         MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
         """
-        with exact_arithmetic(self.device):
+        with self._exact_arithmetic():
             gradients, counted = guarded(lambda n: self._at(params, rows), self.chunk)
         full = isinstance(rows, slice) and not self.records.grouped
         slack = self._slack if full else self._batch_slack
@@ -401,12 +408,12 @@ class ModuleSource:
 
         MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
         """
-        with exact_arithmetic(self.device):
+        with self._exact_arithmetic():
             return guarded(lambda n: self._scores_at(params, rows), self.chunk)
 
     def mean_loss(self, params: Array, rows: np.ndarray) -> tuple[float, np.ndarray]:
         """Mean loss of some rows and its gradient: not bounded, for public rows."""
-        with exact_arithmetic(self.device):
+        with self._exact_arithmetic():
             return guarded(lambda n: self._mean_loss(params, rows), self.chunk)
 
     def scores(self, params: Array, X: np.ndarray) -> np.ndarray:

@@ -388,11 +388,12 @@ def _check_dtypes(module: torch.nn.Module) -> None:
 
 
 @contextmanager
-def exact_arithmetic(device: torch.device) -> Iterator[None]:
+def exact_arithmetic(device: torch.device, threads: int | None = None) -> Iterator[None]:
     """Arithmetic that gives the same bits for the same numbers, and keeps no graphs.
 
     No autocast, no choice of convolutions by timing, no convolutions in TF32 (10 bits), and
-    attention without fused kernels, for which vmap has no rules.
+    attention without fused kernels, for which vmap has no rules. By as many `threads`, or as many
+    as there are.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -402,12 +403,17 @@ def exact_arithmetic(device: torch.device) -> Iterator[None]:
     flags = cudnn.flags(
         enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
     )
+    before = torch.get_num_threads()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
+        if threads not in (None, before):
+            torch.set_num_threads(threads)
         with plain_arithmetic(device), flags, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+        if threads not in (None, before):
+            torch.set_num_threads(before)
 
 
 def guarded(function: Callable[[int], Any], n_rows: int) -> Any:

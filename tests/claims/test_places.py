@@ -177,6 +177,33 @@ def test_scores_of_a_row_do_not_depend_on_its_place(microbatch_size):
     assert all((scores[0][i:] == each).all() for i, each in enumerate(scores))
 
 
+@pytest.mark.parametrize("form", ["batch", "persons"])
+def test_a_fit_has_as_many_threads_as_its_sizes_were_found_with(form, monkeypatch):
+    """What a callback sets is for others: which places are alike depends on it."""
+    torch = pytest.importorskip("torch")
+    from dpsubspace._gradients import vectorised
+    from dpsubspace._gradients.layered import LayeredSource
+    from dpsubspace._gradients.modules import ModuleSource
+
+    kind = LayeredSource if form == "batch" else ModuleSource
+    options = {"sample_rate": 0.5} if form == "batch" else {"records": persons(0)}
+    source = kind(network("kink"), LogLoss(), rows(), np.arange(N) % 3, n_targets=3, **options)
+    seen, batch = [], vectorised.RowByRow.batch
+
+    def watched(*given):
+        seen.append(torch.get_num_threads())
+        return batch(*given)
+
+    monkeypatch.setattr(vectorised.RowByRow, "batch", watched)
+    start, chunk = source.start(), source.chunks(np.arange(9))[0]
+    first = bits(source.at(start, chunk))
+    torch.set_num_threads(2)  # the fixture has set one
+    assert bits(source.at(start, chunk)) == first
+    source.scores_at(start, np.arange(4))
+    source.mean_loss(start, np.arange(4))
+    assert len(seen) >= 4 and set(seen) == {1} and torch.get_num_threads() == 2
+
+
 @pytest.mark.parametrize("place", [None, 0, 3, 6])
 @pytest.mark.parametrize("entry", [0, 2])
 def test_a_place_that_rounds_otherwise_is_found(place, entry):
