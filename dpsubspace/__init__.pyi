@@ -60,6 +60,7 @@ from dpsubspace._estimators.regression import (
     DPLinearRegression as DPLinearRegression,
     PublicSubspaceLinearRegression as PublicSubspaceLinearRegression,
 )
+from dpsubspace._estimators.saved import load as load
 from dpsubspace._estimators.scaler import BoundedScaler as BoundedScaler
 from dpsubspace._estimators.score_request import PrivateScore as PrivateScore
 from dpsubspace._estimators.table_counts import (

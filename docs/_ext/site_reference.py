@@ -130,10 +130,11 @@ SUBJECTS = {
         ],
     ),
     "statements": (
-        "Guarantees and errors",
-        "The guarantee of each model, and what is raised and warned of.",
+        "Guarantees, files and errors",
+        "The guarantee of each model, models in files, and what is raised and warned of.",
         [
             "PrivacyGuarantee",
+            "load",
             "Released",
             "PrivacyError",
             "PrivacyBudgetError",

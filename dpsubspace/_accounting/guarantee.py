@@ -23,6 +23,7 @@ from dpsubspace._accounting.events import (
     rounded,
 )
 from dpsubspace._checks import finite, read_json
+from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, f"it is no JSON ({error})") from error
     try:
-        return _checked(whole)
+        return checked_fields(whole)
     except (PrivacyError, RecursionError, OverflowError) as error:
         raise _unreadable(name, str(error)) from error
 
 
-def _checked(whole: Any) -> dict[str, Any]:
+def checked_fields(whole: Any) -> dict[str, Any]:
+    """Parameters of the guarantee whose JSON was read; PrivacyError where it is another one."""
     from dpsubspace._accounting.accountants import event_from
 
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
@@ -226,6 +228,7 @@ def _event_from(written: tuple[dict[str, Any], str]) -> DpEvent:
     return event_from(written[0])
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class PrivacyGuarantee:
     """Differential privacy of a fitted model, with everything that it rests on.
@@ -476,6 +479,7 @@ class PrivacyGuarantee:
         return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
 
 
+@public
 class Released(NamedTuple):
     """Result of a private function: the released value and its guarantee.
 

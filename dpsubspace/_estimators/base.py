@@ -34,6 +34,7 @@ from dpsubspace._checks import check_auto, check_integer, check_real, is_collect
 from dpsubspace._compat import nameless, start_progress
 from dpsubspace._estimators.context import learners_around, warn_of_context
 from dpsubspace._estimators.model_outputs import accuracy_of_blocks, r2_of_blocks
+from dpsubspace._estimators.saved import SavedModel
 from dpsubspace._release.mechanisms import check_lattice
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import Releases
@@ -44,7 +45,6 @@ from dpsubspace._rows.records import Records
 from dpsubspace._rows.same_rows import refuse_private
 from dpsubspace._rows.seen_rows import keep_keys
 from dpsubspace._solvers.descent import STEPS, Descent
-from dpsubspace.exceptions import warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -52,12 +52,7 @@ if TYPE_CHECKING:
     from dpsubspace._accounting.permission import Settle
 
 
-# Of the state in pickles: the version of this package, as scikit-learn writes its own for its own
-# estimators.
-_VERSION = "_dpsubspace_version"
-
-
-class PrivateEstimator(BaseEstimator):
+class PrivateEstimator(SavedModel, BaseEstimator):
     """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
 
     # scikit-learn passes on who rows belong to without being asked.
@@ -243,6 +238,9 @@ class PrivateEstimator(BaseEstimator):
         """Set parameters of the budget, wherever they stand."""
         self.set_params(**budget)
 
+    def _check_read(self) -> None:
+        self._plan()
+
     # Clones and pickles ---------------------------------------------------------------------
 
     # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
@@ -262,19 +260,10 @@ class PrivateEstimator(BaseEstimator):
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
-        return state | {_VERSION: package_version()}
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        found, here = state.get(_VERSION, "that is not known"), package_version()
-        if found != here:
-            warn(
-                f"this {type(self).__name__} was saved by dpsubspace of version {found} and is"
-                f" loaded by version {here}: predictions may differ or fail. Load it with the"
-                " version that saved it, or fit it again.",
-                UserWarning,
-                about=("version", type(self).__name__, found),
-            )
-        super().__setstate__({name: v for name, v in state.items() if name != _VERSION})  # type: ignore[misc]
+        super().__setstate__(state)
         if self._address is not None:
             bring(self._address)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -17,6 +17,7 @@ from dpsubspace._checks import check_choice
 from dpsubspace._estimators.base import Checked, ExactAccuracy, Given, Plan, PrivateEstimator
 from dpsubspace._estimators.held_out import (
     Frozen,
+    FrozenForm,
     HeldOut,
     check_frozen,
     held_out_labels,
@@ -24,6 +25,8 @@ from dpsubspace._estimators.held_out import (
     rows_as_fitted,
 )
 from dpsubspace._estimators.model_outputs import by_blocks_like
+from dpsubspace._forms import LabelArray, Number, Whole
+from dpsubspace._names import public
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import ROW, Records
@@ -117,6 +120,7 @@ class CalibrationPlan(Plan):
         return self.target.neighboring_relation == "zero_out"
 
 
+@public
 class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     """Calibrate probabilities of a fitted classifier, privately, on rows that were held out.
 
@@ -230,6 +234,14 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     classes_: np.ndarray
     intercept_: float
     slope_: float
+
+    _saved: ClassVar = {
+        "n_features_in_": Whole(axis="features"),
+        "_frozen": FrozenForm(),
+        "classes_": LabelArray("classes"),
+        "intercept_": Number(),
+        "slope_": Number(),
+    }
 
     def __init__(
         self,

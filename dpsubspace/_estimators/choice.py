@@ -23,6 +23,7 @@ from dpsubspace._estimators.base import PrivateCall, PrivateEstimator
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._names import public
 from dpsubspace._public.gradient_spaces import FeatureSpace, GradientSpace, few
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named
@@ -195,6 +196,7 @@ _METHODS = ("energy", "centered_energy", "validation")
 _COMPONENTS = 8
 
 
+@public
 class PublicChoice(Released):
     """Name of a public data set that was chosen by private rows, and what that cost.
 

@@ -26,6 +26,7 @@ from dpsubspace._checks import (
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
+from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows_and_targets, named
 from dpsubspace._rows.records import Records, check_groups, check_order
@@ -60,6 +61,7 @@ class _Term:
         return Interval(*(self.shift + self.factor * x for x in found))
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateCoefficients:
     """Coefficients that were released, with intervals.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import betaincinv, expit
@@ -15,6 +15,7 @@ from dpsubspace._checks import check_bounds, check_real
 from dpsubspace._estimators.base import ExactAccuracy, ExactR2, PrivateCall, PrivateEstimator
 from dpsubspace._estimators.held_out import (
     Frozen,
+    FrozenForm,
     HeldOut,
     check_frozen,
     held_out_labels,
@@ -23,6 +24,8 @@ from dpsubspace._estimators.held_out import (
     rows_as_fitted,
 )
 from dpsubspace._estimators.model_outputs import by_blocks_like
+from dpsubspace._forms import Form, LabelArray, Maybe, Number, Pair, Whole
+from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records
 from dpsubspace._rows.remote import where_rows_are
@@ -176,6 +179,15 @@ class _Conformal(PrivateEstimator):
         return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
 
 
+_CONFORMAL: dict[str, Form] = {
+    "n_features_in_": Whole(axis="features"),
+    "_frozen": FrozenForm(),
+    "expected_coverage_": Number(0, 1),
+    "likely_coverage_": Number(0, 1),
+}
+
+
+@public
 class DPConformalClassifier(ExactAccuracy, _Conformal):
     """Conformal prediction sets with a chosen coverage, calibrated privately on held-out rows.
 
@@ -293,6 +305,13 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
     classes_: np.ndarray
     threshold_: float
 
+    _saved: ClassVar = {
+        **_CONFORMAL,
+        "classes_": LabelArray("classes"),
+        "_largest": Number(0, 1),
+        "threshold_": Number(0, 1),
+    }
+
     def __init__(
         self,
         estimator: Any,
@@ -401,6 +420,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         return np.asarray(self._frozen.model.predict(X))
 
 
+@public
 class DPConformalRegressor(ExactR2, _Conformal):
     """Prediction intervals with a chosen coverage, calibrated privately on held-out rows.
 
@@ -483,6 +503,12 @@ class DPConformalRegressor(ExactR2, _Conformal):
     """
 
     _canary = "held-out numbers"
+
+    _saved: ClassVar = {
+        **_CONFORMAL,
+        "_bounds": Maybe(Pair(Number())),
+        "half_width_": Number(0, math.inf),
+    }
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from dpsubspace._estimators.base import Given, PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._names import public
 from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -49,6 +50,7 @@ _MARGIN = 2.0
 _NOISY = 0.2
 
 
+@public
 class ProjectionError(NamedTuple):
     """Share of gradients that is lost in a projection on leading directions of public ones.
 
@@ -344,6 +346,7 @@ _SPREAD = {
 }
 
 
+@public
 class Spread(NamedTuple):
     """How far rows are from the origin, and how far from their mean.
 

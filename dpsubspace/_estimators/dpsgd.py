@@ -21,8 +21,10 @@ from dpsubspace._estimators.bounds import AdaptiveCentre, OneMean
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_fit import LinearFit
 from dpsubspace._estimators.linear_model import LinearClassifier, LinearRegressor, refuse_unbounded
+from dpsubspace._names import public
 
 
+@public
 @estimator
 class DPSGDClassifier(LinearClassifier):
     """Differentially private linear classifier by DP-SGD.
@@ -248,6 +250,7 @@ class DPSGDClassifier(LinearClassifier):
         return self._fit_by(self._plan(), X, y, groups=groups)
 
 
+@public
 @estimator
 class DPSGDFClassifier(LinearClassifier):
     """Differentially private linear classifier by DP-SGD on centred rows.
@@ -508,6 +511,7 @@ class DPSGDFClassifier(LinearClassifier):
         return replace(plan, centre=OneMean(), centre_if=readable)
 
 
+@public
 @estimator
 class DPSGDRegressor(LinearRegressor):
     """Differentially private linear regression by DP-SGD.

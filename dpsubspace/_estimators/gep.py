@@ -29,9 +29,11 @@ from dpsubspace._estimators.linear_model import (
     Values,
     refuse_unbounded,
 )
+from dpsubspace._names import public
 from dpsubspace._public.anchors import LABELS, VALUES, Targets
 
 
+@public
 @estimator
 class GEPClassifier(LinearClassifier):
     """Differentially private linear classifier that uses public rows.
@@ -320,6 +322,7 @@ class GEPClassifier(LinearClassifier):
         super()._store(found, labels)
 
 
+@public
 @estimator
 class GEPRegressor(LinearRegressor):
     """Differentially private linear regression that uses public rows.

@@ -26,8 +26,18 @@ from dpsubspace._estimators.distances import (
     warn_not_private,
 )
 from dpsubspace._estimators.pca import FittedSpectrum, SpectralPlan, warn_of_spectrum
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import Flag, Number, NumberArray, Whole
 from dpsubspace._gradients.torch_rows import row_shape
-from dpsubspace._public.gradient_spaces import COMPONENTS, WIDEST, GradientSpace, few, random_labels
+from dpsubspace._names import public
+from dpsubspace._public.gradient_spaces import (
+    COMPONENTS,
+    SPACE_FORM,
+    WIDEST,
+    GradientSpace,
+    few,
+    random_labels,
+)
 from dpsubspace._public.subspace import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows, named, without_values
@@ -42,6 +52,7 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 _FEW = 2
 
 
+@public
 class SubspaceDistance(NamedTuple):
     """Result of :func:`gradient_subspace_distance`, with its details.
 
@@ -299,6 +310,7 @@ class _GradientPlan(SpectralPlan):
         return super().budget(replace(sizes, n_features=n_features))
 
 
+@public
 @estimator
 class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
     """Rank public data sets by their likeness to private rows, by a subspace of gradients.
@@ -440,6 +452,17 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # Public data are asked for once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "within_public_span_": Flag(),
+        "_space": SPACE_FORM,
+        "_directions": NumberArray(("components", "width")),
+        "energies_": NumberArray(("components",), low=0),
+        "span_energy_": Number(0),
+        "n_components_": Whole(axis="components"),
+        "components_": NumberArray(("components", "columns")),
+    }
 
     # Public surface -------------------------------------------------------------------------
 
@@ -617,7 +640,8 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         (space, k, self.within_public_span_), spectrum = about, found.spectrum
         # Directions that do not stand out of the noise would be compared with chance.
         k = max(1, int(np.count_nonzero(spectrum.energies))) if k is None else k
-        self._space, self._directions = space, spectrum.components[:k]
+        # In one piece, as files have it: products with other layouts round otherwise.
+        self._space, self._directions = space, np.ascontiguousarray(spectrum.components[:k])
         self.energies_: np.ndarray = spectrum.energies[:k]
         self.span_energy_: float = min(1.0, spectrum.total)
         self.n_components_: int = len(self._directions)

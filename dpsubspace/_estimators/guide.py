@@ -25,6 +25,7 @@ from dpsubspace._estimators.bounds import Bounded
 from dpsubspace._estimators.context import estimator
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.torch_rows import parameter_groups
+from dpsubspace._names import public
 from dpsubspace._public.anchors import (
     Fittable,
     Labelled,
@@ -53,6 +54,7 @@ from dpsubspace.exceptions import PublicDataWarning, warn
 # Directions of public gradients: the settings of gradient embedding perturbation.
 
 
+@public
 @estimator
 class GradientDirections(BaseEstimator):
     """Directions of public gradients, as in gradient embedding perturbation.

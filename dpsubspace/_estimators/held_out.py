@@ -16,6 +16,7 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.model_outputs import answer, check_types_for, shown_to
+from dpsubspace._forms import Form, Maybe, Reading, Whole
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column, as_rows
 from dpsubspace._rows.elsewhere import load
@@ -56,6 +57,21 @@ class Frozen:
         with np.errstate(all="ignore"):
             found = np.asarray(answer(self.model, "predict", X), dtype=np.float64)
             return found if found.ndim == 1 else column_or_1d(found)  # slow for one person's rows
+
+
+class FrozenForm(Form):
+    """The fitted model of the parameter `estimator`, of which files have the columns alone."""
+
+    def plain(self, value: Frozen) -> int | None:
+        return value.n_features
+
+    def pickled(self, value: Frozen) -> list[Any]:
+        return [value.model, value.n_features]
+
+    def read(self, plain: Any, here: Reading) -> Frozen:
+        if not here.bounded:  # of a pickle
+            return Frozen(*plain)
+        return Frozen(here.params["estimator"], Maybe(Whole()).read(plain, here))
 
 
 def pure_target(estimator: Any) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
@@ -42,6 +42,20 @@ from dpsubspace._estimators.base import (
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._estimators.linear_fit import Fitted, LinearFit
 from dpsubspace._estimators.model_outputs import accuracy_of_blocks, by_blocks, r2_of_blocks
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import (
+    FlagArray,
+    Form,
+    LabelArray,
+    Maybe,
+    Number,
+    NumberArray,
+    Pair,
+    Record,
+    Sometimes,
+    Text,
+    Whole,
+)
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
 from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.features import FeatureBlock
@@ -59,9 +73,33 @@ from dpsubspace._rows.public import (
     check_public_rows,
     check_public_values,
 )
-from dpsubspace._rows.records import RowMap, check_groups
-from dpsubspace._solvers.descent import WeightNoise
-from dpsubspace._tables.interactions import Interactions
+from dpsubspace._rows.records import ROW_MAP_FORM, RowMap, check_groups
+from dpsubspace._solvers.descent import WEIGHT_NOISE_FORM, WeightNoise
+from dpsubspace._solvers.intercepts import DOUBT_FORM
+from dpsubspace._tables.interactions import INTERACTIONS_FORM, Interactions
+
+# What fits store --------------------------------------------------------------------------------
+
+# Of targets: the range that they are cut to, and which ranges were found.
+TARGETS_SAVED: dict[str, Form] = {
+    "target_bounds_": Pair(NumberArray(("targets",))),
+    "bounds_found_": Record(dict, data_norm=FlagArray(()), target_bounds=FlagArray(("targets",))),
+}
+
+# Of linear models: how they were trained, and what rows are shifted by.
+_TRAINED: dict[str, Form] = {
+    "n_iter_": Whole(),
+    "learning_rate_": Maybe(Number(0)),
+    "clip_norm_": Number(0, math.inf),
+    "mean_": Sometimes(NumberArray(("mapped",))),
+    # Those of GEP estimators.
+    "init_": Sometimes(Text(("zero", "public"))),
+    "n_components_": Sometimes(Maybe(Whole())),
+    # Noise in the weights, and features of several numbers with their weights.
+    "_weight_noise": Maybe(WEIGHT_NOISE_FORM),
+    "_interactions": Maybe(INTERACTIONS_FORM),
+    "_interaction_weights": NumberArray(("interactions", "outputs")),
+}
 
 # Scores -----------------------------------------------------------------------------------------
 # What a fitted linear model makes of rows and of single columns: weights, norms, cuts.
@@ -254,6 +292,15 @@ class LinearRegressor(PrivateRegressor):
     mean_: np.ndarray
     intercept_: float | np.ndarray
     coef_: np.ndarray
+
+    _saved: ClassVar = {
+        **FEATURES,
+        **TARGETS_SAVED,
+        **_TRAINED,
+        "data_norm_": Number(0),
+        "intercept_": NumberArray((), ("outputs",)),
+        "coef_": NumberArray(("features",), ("outputs", "features")),
+    }
 
     # Public surface -------------------------------------------------------------------------
 
@@ -558,6 +605,19 @@ class LinearClassifier(PrivateClassifier):
     radius_: float
     intercept_: np.ndarray
     coef_: np.ndarray
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "classes_": LabelArray("classes"),
+        **_TRAINED,
+        "mean_error_": Sometimes(Number(0, math.inf)),
+        "radius_": Sometimes(Number(0, math.inf)),
+        "offset_": NumberArray(("outputs",), low=-math.inf, high=math.inf),
+        "_doubt": Maybe(DOUBT_FORM),
+        "_fitted_row_map": ROW_MAP_FORM,
+        "intercept_": NumberArray(("outputs",)),
+        "coef_": NumberArray(("outputs", "features")),
+    }
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -32,6 +32,9 @@ from dpsubspace._estimators.base import (
     checked_target,
 )
 from dpsubspace._estimators.model_outputs import by_blocks
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import Number, NumberArray, Whole
+from dpsubspace._names import public
 from dpsubspace._public.gradient_spaces import GradientSpace
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
@@ -277,6 +280,7 @@ def _machine_memory() -> float:
 # DPPCA ------------------------------------------------------------------------------------------
 
 
+@public
 class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):
     """Differentially private principal component analysis.
 
@@ -435,6 +439,19 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     explained_variance_ratio_: np.ndarray
     noise_variance_: float
     components_: np.ndarray
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "n_components_": Whole(axis="components"),
+        "n_samples_": Whole(),
+        "data_norm_": Number(0),
+        "mean_": NumberArray(("features",)),
+        "explained_variance_": NumberArray(("components",), low=0),
+        "explained_variance_ratio_": NumberArray(("components",), low=0),
+        "noise_variance_": Number(0),
+        "_hidden_variance": Number(0),
+        "components_": NumberArray(("components", "features")),
+    }
 
     def __init__(
         self,

@@ -32,12 +32,14 @@ from dpsubspace._estimators.personal_fit import (
     one_column,
 )
 from dpsubspace._estimators.personal_models import PersonalModels, Persons
+from dpsubspace._names import public
 from dpsubspace._rows.inputs import check_rows_and_targets
 from dpsubspace._rows.public import check_public_values
 
 _METHODS = ("gradient", "moments")
 
 
+@public
 @estimator
 class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
     """A linear model for each person, with a shared part that protects all rows of a person.

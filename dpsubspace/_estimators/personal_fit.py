@@ -22,10 +22,25 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
 from dpsubspace._estimators.base import Plan
 from dpsubspace._estimators.regression import Prepared, RegressionFit
+from dpsubspace._estimators.saved import SavedModel
+from dpsubspace._forms import (
+    Flag,
+    LabelArray,
+    Maybe,
+    Names,
+    Number,
+    NumberArray,
+    OneOf,
+    Record,
+    Several,
+    Text,
+    Whole,
+)
 from dpsubspace._gradients.losses import BesideScores, LogLoss, Loss, Squared, StandardLogLoss
+from dpsubspace._names import public
 from dpsubspace._public.tasks import TaskPrior
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.affine import AFFINE_FORM, Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import (
     check_classes,
@@ -36,7 +51,7 @@ from dpsubspace._rows.inputs import (
 )
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
-from dpsubspace._solvers.heads import Heads, Numbers, Outcome
+from dpsubspace._solvers.heads import Candidate, HeadPrior, Heads, Numbers, Outcome
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.logistic_heads import TwoClasses
 from dpsubspace._solvers.personal import (
@@ -55,7 +70,7 @@ from dpsubspace._solvers.regression import (
     released_whitening,
 )
 from dpsubspace._statistics.persons import PersonRows
-from dpsubspace._statistics.shapes import Standard
+from dpsubspace._statistics.shapes import STANDARD_FORM, Standard
 
 # Share of the budget, of what standardising leaves, that the one model for all persons has.
 _SHARED = 0.45
@@ -77,7 +92,7 @@ _SHARES = 0.1, 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedModel:
+class SharedModel(SavedModel):
     """The shared part of a personal model, of any kind."""
 
     coef_: np.ndarray
@@ -133,6 +148,7 @@ class SharedModel:
         return model
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class SharedLinearModel(SharedModel):
     """The shared part of a personal linear model, the only part that may be published.
@@ -199,6 +215,7 @@ class SharedLinearModel(SharedModel):
         return self._scores(X)
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class SharedLogisticModel(SharedModel):
     """The shared part of a personal logistic model, the only part that may be published.
@@ -395,6 +412,62 @@ class _Scaled:
             every = np.concatenate([*each(scores)])
             slope, level = self.units
             return level + slope * every
+
+
+# What files have of them: priors have features and a constant.
+_OUTCOME_FORM = OneOf(
+    numbers=Record(Numbers),
+    two_classes=Record(TwoClasses, loss=Record(StandardLogLoss, share=Number(0, 1))),
+)
+_SCALED_FORM = Record(
+    _Scaled,
+    outcome=_OUTCOME_FORM,
+    affine=AFFINE_FORM,
+    limit=Number(0, math.inf),
+    targets=STANDARD_FORM,
+    weights=NumberArray(("features",)),
+    constant=Number(),
+    whitening=NumberArray(("features", "features")),
+    intercept=Flag(),
+    private=Flag(),
+)
+_PRIOR_FORM = Record(
+    HeadPrior,
+    candidates=Several(
+        Record(
+            Candidate,
+            name=Text(),
+            root=NumberArray(("coefficients", None)),
+            own=Number(0),
+            about_mean=Flag(),
+            centre=Maybe(NumberArray(("coefficients",))),
+        )
+    ),
+    noise=Number(0),
+    log_weights=NumberArray(("candidates",), low=-math.inf),
+    known=Flag(),
+    outcome=_OUTCOME_FORM,
+)
+_PERSONAL_FORM = Record(
+    Personal,
+    weights=NumberArray(("features",)),
+    constant=Number(),
+    whitening=NumberArray(("features", "features")),
+    directions=NumberArray(("features", "components")),
+    white=NumberArray(("features", "components")),
+    prior=_PRIOR_FORM,
+    spectrum=NumberArray(("spectrum",), high=math.inf),
+)
+SharedModel._saved = {
+    "n_features_in_": Whole(axis="features"),
+    "feature_names_in_": Maybe(Names()),
+    "components_": NumberArray(("components", "features")),
+    "_scaled": _SCALED_FORM,
+    "_personal": _PERSONAL_FORM,
+    "intercept_": Number(),
+    "coef_": NumberArray(("features",)),
+}
+SharedLogisticModel._saved = {**SharedModel._saved, "classes_": LabelArray("classes")}
 
 
 @dataclass(frozen=True)

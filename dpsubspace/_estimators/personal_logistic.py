@@ -27,6 +27,7 @@ from dpsubspace._estimators.personal_fit import (
 )
 from dpsubspace._estimators.personal_models import PersonalModels, Persons
 from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._names import public
 from dpsubspace._rows.columns import read_labels
 from dpsubspace._rows.inputs import check_classes, check_rows_and_labels
 from dpsubspace._rows.public import check_public_labels
@@ -36,6 +37,7 @@ from dpsubspace._rows.records import check_groups
 _ENDS = (0.0, 1.0)
 
 
+@public
 @estimator
 class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
     """A logistic model for each person, with a shared part that protects all rows of a person.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from dpsubspace._estimators.personal_fit import (
 )
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression import RegressionFit
+from dpsubspace._forms import Fixed, NumberArray
 from dpsubspace._rows.inputs import check_rows, named
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
 from dpsubspace._rows.records import check_groups, group_index, names_of_records
@@ -35,6 +37,9 @@ _OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
 
 # What names of persons may be beside numbers.
 _KINDS = {"U": "text", "M": "dates", "m": "times"}
+
+
+_MATRIX, _VECTOR = NumberArray(("persons", None)), NumberArray(("persons",))
 
 
 class Persons(NamedTuple):
@@ -72,6 +77,11 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
     n_components_: int
     intercept_: float
     coef_: np.ndarray
+
+    _saved: ClassVar = {
+        # Of persons: pickles alone have them.
+        "_heads_": Fixed(_MATRIX, _VECTOR, _MATRIX, _MATRIX, _VECTOR, made=Heads),
+    }
 
     # Public surface -------------------------------------------------------------------------
 
@@ -161,6 +171,25 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         if name not in vars(self):
             raise AttributeError(f"{type(self).__name__} is not fitted: it knows no persons yet.")
         return vars(self)[name]
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write the shared part as JSON, which is read without running any code.
+
+        It has no names and no models of persons, which belong to them.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            File to write; an existing one is replaced. Without it nothing is written.
+
+        Returns
+        -------
+        str
+            What was written, as by ``public_part().to_json()``: a shared model, which
+            :func:`load` and ``from_json`` of its class read.
+        """
+        check_is_fitted(self, "coef_")
+        return self._shared_.to_json(path)
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "coef_") and self.privacy_.epsilon < float("inf"):

@@ -43,15 +43,28 @@ from dpsubspace._estimators.linear_model import (
 )
 from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._estimators.public_view import FewDirections, PublicView, Standards, View, Whitened
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import (
+    Fixed,
+    FlagArray,
+    Maybe,
+    Number,
+    NumberArray,
+    Pair,
+    Record,
+    Sometimes,
+    Whole,
+)
 from dpsubspace._gradients.losses import Loss, Squared
+from dpsubspace._names import public
 from dpsubspace._public.tasks import METHODS
 from dpsubspace._release.releases import Releases
-from dpsubspace._rows.affine import Affine, AffineRows
+from dpsubspace._rows.affine import AFFINE_FORM, Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows
 from dpsubspace._rows.remote import RemoteRows, where_rows_are
-from dpsubspace._solvers.descent import WeightNoise
+from dpsubspace._solvers.descent import WEIGHT_NOISE_FORM, WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.levels import descent_by_level
 from dpsubspace._solvers.regression import Regression, exact_solution
@@ -335,6 +348,33 @@ class _LinearRegression(PrivateRegressor):
     intercept_: float | np.ndarray
     coef_: np.ndarray
 
+    _saved: ClassVar = {
+        **FEATURES,
+        "n_iter_": Whole(),
+        "bounds_found_": Record(
+            dict, bounds=FlagArray(("mapped",)), target_bounds=FlagArray(("targets",))
+        ),
+        "bounds_": Maybe(Pair(NumberArray(("features",), low=-math.inf, high=math.inf))),
+        # The map of rows, what mapped entries are cut to, and the weights and constants of these.
+        "_model": Fixed(
+            AFFINE_FORM,
+            Number(0, math.inf),
+            NumberArray(("mapped", "outputs"), ("features", "outputs")),
+            NumberArray(("outputs",)),
+        ),
+        "_weight_noise": Maybe(WEIGHT_NOISE_FORM),
+        "_weight_hidden": Maybe(WEIGHT_NOISE_FORM),
+        "coef_std_": NumberArray(
+            ("features",), ("outputs", "features"), high=math.inf, missing=True
+        ),
+        # Those of public subspaces.
+        "components_": Sometimes(NumberArray(("components", "features"))),
+        "n_components_": Sometimes(Whole(axis="components")),
+        "spectrum_": Sometimes(NumberArray(("spectrum",), high=math.inf)),
+        "intercept_": NumberArray((), ("outputs",)),
+        "coef_": NumberArray(("features",), ("outputs", "features")),
+    }
+
     # Public surface -------------------------------------------------------------------------
 
     @nameless
@@ -421,7 +461,7 @@ class _LinearRegression(PrivateRegressor):
         if found.view.subspace is not None:
             self.components_ = found.view.subspace.components
             self.n_components_ = len(self.components_)
-            self.spectrum_ = found.view.subspace.spectrum
+            self.spectrum_ = found.view.subspace.spectrum.copy()
         first = 0 if values.single else slice(None)
         self.coef_std_ = found.coef_std[first].copy()
         intercept = found.intercept
@@ -430,6 +470,7 @@ class _LinearRegression(PrivateRegressor):
         self.coef_ = np.ascontiguousarray(found.coef[first])
 
 
+@public
 @estimator
 class DPLinearRegression(_LinearRegression):
     """Differentially private linear regression of numeric tables, without scaling or known ranges.
@@ -659,6 +700,7 @@ class DPLinearRegression(_LinearRegression):
         return Whitened()
 
 
+@public
 @estimator
 class PublicSubspaceLinearRegression(_LinearRegression):
     """Differentially private linear regression in few directions, learned from public tasks.

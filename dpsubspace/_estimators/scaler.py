@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -21,6 +21,9 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
 from dpsubspace._estimators.base import Checked, Given, Plan, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import by_blocks
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import Flag, Number, NumberArray
+from dpsubspace._names import public
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
@@ -91,6 +94,7 @@ class ScalerPlan(Plan):
         return noisy_extents(X, releases, "bounds", level=self.level)[:2]
 
 
+@public
 class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     """Scale columns by public or privately estimated ranges, and limit the norm of each row.
 
@@ -203,6 +207,18 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     data_min_: np.ndarray
     data_max_: np.ndarray
     data_norm_: float
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "_middle": Number(),
+        "_half_range": Number(0),
+        "_unit_rows": Flag(),
+        "scale_": NumberArray(("features",), low=0, high=math.inf),
+        "min_": NumberArray(("features",), low=-math.inf, high=math.inf),
+        "data_min_": NumberArray(("features",)),
+        "data_max_": NumberArray(("features",)),
+        "data_norm_": Number(0),
+    }
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from dpsubspace._estimators.coefficients import PrivateCoefficients
 from dpsubspace._estimators.composites import opened
 from dpsubspace._estimators.table_counts import PrivateCounts
 from dpsubspace._estimators.table_summary import PrivateSummary
+from dpsubspace._names import public
 from dpsubspace._rows.records import check_order
 from dpsubspace._statistics.score_cells import ScoreCells
 from dpsubspace._statistics.score_metrics import METRICS, Metric, needed_sums
@@ -40,6 +41,7 @@ def _tell_of_pairs() -> None:
     )
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class PrivateScore:
     """A metric of a model on private rows, with an interval for noise and sampling.

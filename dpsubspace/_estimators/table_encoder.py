@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import TransformerMixin
@@ -20,6 +20,9 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._checks import check_bool, check_choice, is_collection, is_elsewhere
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import lazily
+from dpsubspace._estimators.saved import FEATURES
+from dpsubspace._forms import ByName, Fixed, Flag, Number, Sometimes
+from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups, check_order
@@ -32,10 +35,11 @@ from dpsubspace._statistics.quantiles import (
     range_part,
     refuse_exact_quantiles,
 )
-from dpsubspace._tables.encoding import LEARNED, Encoding, encoding_for
+from dpsubspace._tables.encoding import ENCODING_FORM, LEARNED, Encoding, encoding_for
 from dpsubspace._tables.frames import names_of
 from dpsubspace._tables.parts import columns_of, table_in_parts
 from dpsubspace._tables.schema import (
+    SCHEMA_FORM,
     Schema,
     Table,
     as_schema,
@@ -170,6 +174,7 @@ class TablePlan:
         return Purchase((*names, *also), gaps, share)
 
 
+@public
 class TableEncoder(TransformerMixin, PrivateEstimator):
     """Encode a raw table for a private linear model, by a schema of what is public about it.
 
@@ -298,6 +303,14 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     _canary = "estimated ranges"
 
     _reordered = False  # whether the rows of the fit had names, in another order than the schema
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "schema_": SCHEMA_FORM,
+        "ranges_": ByName(Fixed(Number(), Number())),
+        "_reordered": Sometimes(Flag()),
+        "encoding_": ENCODING_FORM,
+    }
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from dpsubspace._checks import check_bool, check_real, shown, shown_first
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.printed_tables import as_html, as_text
+from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
@@ -105,6 +106,7 @@ class PrivateComparison:
         )
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivateSummary:
     """Released counts, shares, means, deviations and quantiles of a table, with intervals.

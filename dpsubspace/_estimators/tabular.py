@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -51,6 +51,8 @@ from dpsubspace._estimators.table_encoder import (
     tell_of_dropped,
     tell_of_target,
 )
+from dpsubspace._forms import Maybe, NumberArray, Pair
+from dpsubspace._names import public
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import check_of_blocks
 from dpsubspace._rows.public import check_order_of_sets
@@ -216,6 +218,7 @@ class _Parts:
         return replace(plan, target=replace(plan.target, first=first))
 
 
+@public
 class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A scikit-learn Pipeline from a raw table to a private model, with one budget.
 
@@ -327,6 +330,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     # None where the model has the value, unlike in other estimators.
     delta: Any
     neighboring_relation: Any
+
+    _saved: ClassVar = {
+        "target_range_": Maybe(Pair(NumberArray(("targets",)))),
+    }
 
     def __init__(
         self,
@@ -482,6 +489,17 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 return r2_of_blocks(self, X, y, sample_weight)
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
         return super().score(X, y, sample_weight=sample_weight)
+
+    def _check_read(self) -> None:
+        self._parts(public=True)
+        encoder, model = self._checked_steps()
+        if [*encoder.schema_.items()] != [*encoder.encoding_.schema.items()]:
+            raise ValueError("its schemas differ.")
+        if encoder.encoding_.n_features != model.n_features_in_:
+            raise ValueError(
+                f"its encoder gives {encoder.encoding_.n_features} features, and its model takes"
+                f" {model.n_features_in_}."
+            )
 
     # The budget -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from dpsubspace._gradients.torch_rows import (
     torch_package,
     try_out,
 )
+from dpsubspace._names import public
 from dpsubspace._rows.inputs import check_rows
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _MOST_ROWS = 64
 _SIZES: WeakKeyDictionary[Any, dict[tuple[int, str, int], tuple[int, ...]]] = WeakKeyDictionary()
 
 
+@public
 class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Map each row through a frozen torch module.
 

@@ -54,6 +54,7 @@ from dpsubspace._gradients.losses import REGRESSOR_LOSSES, Loss
 from dpsubspace._gradients.modules import ModuleSource, module_scores
 from dpsubspace._gradients.reach import OutputLimits, limits_of, unreached
 from dpsubspace._gradients.torch_rows import row_shape
+from dpsubspace._names import public
 from dpsubspace._public.anchors import LABELS, VALUES, LabelledModule, Targets
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.inputs import check_rows
@@ -217,6 +218,7 @@ def _advise_on_module(
     warn_of_noise(self, budget, guarantee, n_samples, plan.n_params, bearable)
 
 
+@public
 @estimator
 class DPModuleClassifier(PrivateClassifier):
     """Differentially private classifier that trains a torch module.
@@ -492,6 +494,7 @@ class DPModuleClassifier(PrivateClassifier):
         return _scores(self, X) + self.offset_
 
 
+@public
 @estimator
 class DPModuleRegressor(PrivateRegressor):
     """Differentially private regression that trains a torch module.

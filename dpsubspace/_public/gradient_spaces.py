@@ -24,6 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LogisticRegression
 
 from dpsubspace._array import sampled, slices
+from dpsubspace._forms import Form, Maybe, NumberArray, Reading, Record, Whole
 from dpsubspace._gradients.modules import ModuleGradients
 from dpsubspace._public.subspace import leading_weights, orthonormal, unit_rows
 from dpsubspace._rows.features import Features
@@ -418,6 +419,24 @@ class FeatureSpace:
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
         return directions if self.axes is None else directions @ self.axes
+
+
+_FEATURE_SPACE = Record(
+    FeatureSpace, n_features=Whole(axis="features"), axes=Maybe(NumberArray(("axes", "features")))
+)
+
+
+class _SpaceForm(Form):
+    def plain(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, FeatureSpace):
+            raise ValueError("gradients of a module of torch have no form there.")
+        return _FEATURE_SPACE.plain(value)
+
+    def read(self, plain: Any, here: Reading) -> FeatureSpace:
+        return _FEATURE_SPACE.read(plain, here)
+
+
+SPACE_FORM = _SpaceForm()
 
 
 def _coordinates(X: Any, axes: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ from dpsubspace._array import (
     squares_of_rows,
     vanished,
 )
+from dpsubspace._forms import NumberArray, Record
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import RecordRows, Records
@@ -114,6 +115,15 @@ class Affine:
             -(self.mean @ self.to_input_units(coef))
             - np.broadcast_to(self.offset, self.width) @ coef
         )
+
+
+# A matrix gives rows other columns, and a diagonal does not.
+AFFINE_FORM = Record(
+    Affine,
+    mean=NumberArray(("features",), low=-math.inf, high=math.inf),
+    weights=NumberArray(("features",), ("features", "mapped"), low=-math.inf, high=math.inf),
+    offset=NumberArray((), ("mapped",), ("features",), low=-math.inf, high=math.inf),
+)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from dpsubspace._array import (
     to_numpy,
 )
 from dpsubspace._checks import is_collection, unwrapped
+from dpsubspace._forms import Maybe, Number, Record, Text
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.columns import are_floats_too, as_column
 from dpsubspace._rows.formed import FormedRows
@@ -114,6 +115,14 @@ class RowMap:
         factors = xp.where(usable, factors, xp.zeros_like(factors))
         lengths = factors * xp.where(usable, joint, xp.zeros_like(joint))
         return factors, lengths
+
+
+ROW_MAP_FORM = Record(
+    RowMap,
+    norm=Maybe(Text(("l2", "clip", "ball"))),
+    data_norm=Maybe(Number(0)),
+    bias=Maybe(Number(0)),
+)
 
 
 def _all_norms(X: Array) -> Array:

@@ -19,6 +19,7 @@ import numpy as np
 from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._array import EPS, Array, as_like, at_least, namespace, to_numpy
+from dpsubspace._forms import Flag, Maybe, Number, NumberArray, Record, Whole
 from dpsubspace._gradients.clipping import (
     GradientSource,
     PerExampleGradients,
@@ -665,6 +666,25 @@ class WeightNoise:
         sizes = self.sizes * np.interp(found, known, left) / left[0]
         factor = vectors if factor is None else factor @ vectors
         return WeightNoise(sizes, factor)
+
+
+WEIGHT_NOISE_FORM = Record(
+    WeightNoise,
+    sizes=NumberArray(("noises",), ("noise", "noises"), low=0, high=math.inf),
+    factor=Maybe(NumberArray(("weights",), ("weights", "noise"), low=-math.inf, high=math.inf)),
+    plan=Maybe(
+        Record(
+            TrainingPlan,
+            n_iter=Whole(1, 10**9),
+            learning_rate=Number(0),
+            momentum=Maybe(Number(0, 1)),
+            alpha=Number(0),
+            average=Flag(),
+            tolerance=Number(0),
+            averaged=Number(0, 1),
+        )
+    ),
+)
 
 
 def noise_of_descent(

@@ -22,6 +22,7 @@ import numpy as np
 
 from dpsubspace import _auto
 from dpsubspace._array import Array, namespace, to_numpy
+from dpsubspace._forms import Number, NumberArray, Record
 from dpsubspace._gradients.clipping import in_parts, shrink_factors
 from dpsubspace._gradients.linear import OuterGradients
 from dpsubspace._gradients.losses import Rescaled
@@ -56,6 +57,9 @@ class Doubt(NamedTuple):
         """Whether all means together are below a bound, whatever noise there is in them."""
         noise = 2 * self.error * math.sqrt(len(self.means))
         return noise <= bound and max(float(self.means.sum()), 0.0) + noise <= bound
+
+
+DOUBT_FORM = Record(Doubt, means=NumberArray(("outputs",)), error=Number(0))
 
 
 class Remap(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._array import EPS
+from dpsubspace._names import public
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedScores, BoundedSum, score_sum
 from dpsubspace._rows.records import Records, exact_steps
 from dpsubspace._rows.remote import sum_over_parts
@@ -518,6 +519,7 @@ def interval(
     return value - away, value + away
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Noisy counts of private rows by predicted score and label, from which metrics are computed.

@@ -25,6 +25,7 @@ from dpsubspace._array import (
     to_numpy,
     weighted,
 )
+from dpsubspace._forms import Number, NumberArray, Record
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
@@ -60,6 +61,14 @@ class Standard:
     def about_zero(self) -> Standard:
         """The same for columns that must not be shifted: their root mean squares."""
         return Standard(np.zeros_like(self.scale), np.hypot(self.location, self.scale))
+
+
+STANDARD_FORM = Record(
+    Standard,
+    location=NumberArray(("targets",)),
+    scale=NumberArray(("targets",), low=0, high=math.inf),
+    fills=Number(0),
+)
 
 
 def noisy_standard(

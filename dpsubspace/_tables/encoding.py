@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsubspace._array import slices
+from dpsubspace._forms import Flag, Form, Maybe, Number, Reading, Record, Whole
+from dpsubspace._tables.schema import SCHEMA_FORM
 
 if TYPE_CHECKING:
     from dpsubspace._tables.schema import Schema, Table
@@ -322,6 +324,48 @@ class Encoding:
         if self._kinds[name].log:
             places = off_log(places, low, high)
         return np.clip(low + (high - low) * places, low, high)
+
+
+class _Ranges(Form):
+    """Ranges of numbers by the names of their columns."""
+
+    def plain(self, value: Any) -> dict[str, list[float]]:
+        return {name: [float(low), float(high)] for name, (low, high) in value}
+
+    def read(self, plain: Any, here: Reading) -> tuple[tuple[str, Pair], ...]:
+        if not isinstance(plain, dict):
+            here.wrong("an object of ranges by the names of columns", plain)
+        found = []
+        for name, ends in plain.items():
+            if not isinstance(ends, list) or len(ends) != 2:
+                here.at(name).wrong("a list of two numbers", ends)
+            low, high = (Number(-1e60, 1e60).read(end, here.at(name)) for end in ends)
+            if not low < high:
+                here.at(name).wrong("a list of two numbers, the lower one first", ends)
+            found.append((name, (low, high)))
+        return tuple(found)
+
+
+def _read_encoding(**parts: Any) -> Encoding:
+    """The encoding of parts that fit each other; ValueError where they do not."""
+    found = Encoding(**parts)
+    if [name for name, _ in found.ranges] != [*found.schema.numbers]:
+        raise ValueError("`ranges` must have all columns of numbers of the schema, in its order.")
+    if found.pairs and len(found.schema.numbers) < 2:
+        raise ValueError("`pairs` needs two columns of numbers.")
+    return found
+
+
+ENCODING_FORM = Record(
+    _read_encoding,
+    schema=SCHEMA_FORM,
+    n_curves=Whole(1, max(_MORE_COSINES, *_DEGREES)),
+    pairs=Flag(),
+    decay=Maybe(Number(0, 100)),
+    ratio=Number(0, math.inf),
+    ranges=_Ranges(),
+    interacting=Number(0, 1),
+)
 
 
 @dataclass(frozen=True)

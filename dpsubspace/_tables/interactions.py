@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsubspace._array import Array, as_like, device, namespace, slices
+from dpsubspace._forms import INTEGERS, Number, NumberArray, Record
 from dpsubspace._tables.encoding import Encoding
 from dpsubspace._tables.marginals import frequencies, middles
 
@@ -94,6 +95,16 @@ class Interactions:
             found[some, m:] = xp.sin(angles) / math.sqrt(m)
             found[some, :] -= means[None, :]
         return found
+
+
+INTERACTIONS_FORM = Record(
+    Interactions,
+    places=NumberArray(("places",), types=INTEGERS, low=0, below="features"),
+    size=Number(0),
+    frequencies=NumberArray(("places", "frequencies")),
+    means=NumberArray(("interactions",)),
+    share=Number(0, 1),
+)
 
 
 def drawn(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from dpsubspace._checks import check_bool, shown
+from dpsubspace._names import public
 from dpsubspace._tables.frames import INEXACT, Coded, Numeric, refused, what_is
 
 # Kinds of columns -------------------------------------------------------------------------------
@@ -61,6 +62,7 @@ class Kind:
         _write_numbers(found, self, label, out)
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Range(Kind):
     """A column of numbers whose range is public.
@@ -129,6 +131,7 @@ class Range(Kind):
         return f"Range({self.low!r}, {self.high!r}{_flags(self, ', ')})"
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class PrivateRange(Kind):
     """A column of numbers whose range is not known and is estimated privately.
@@ -171,6 +174,7 @@ class PrivateRange(Kind):
         return f"PrivateRange({_flags(self)})"
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Categories(Kind):
     """A column with a few values that are public.

@@ -22,6 +22,8 @@ from dpsubspace._checks import (
     shown,
     shown_first,
 )
+from dpsubspace._forms import Form, Reading
+from dpsubspace._names import public
 from dpsubspace._tables.check import NOT_PRIVATE, drafted, findings, looks_alike
 from dpsubspace._tables.frames import (
     checked_frame,
@@ -39,6 +41,7 @@ _FORMAT = "urn:dpsubspace:table-schema:1"
 _LINE = 88
 
 
+@public
 class Schema(Mapping[str, Kind]):
     """What is public about the columns of a table.
 
@@ -231,8 +234,7 @@ class Schema(Mapping[str, Kind]):
         str
             The JSON, which :meth:`from_json` reads.
         """
-        whole = {"schema": _FORMAT, "columns": [_fields(*item) for item in self.items()]}
-        text = json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        text = json.dumps(schema_fields(self), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
         if path is not None:
             Path(path).write_bytes(text.encode())
         return text
@@ -260,7 +262,7 @@ class Schema(Mapping[str, Kind]):
         name = "the JSON" if is_text else repr(os.fspath(source))
         try:
             text = source if is_text else Path(source).read_text(encoding="utf-8")
-            return cls(_columns_of(read_json(str(text))))
+            return schema_of(read_json(str(text)))
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{name} cannot be read as a schema: {error} Write it with Schema.to_json(path)."
@@ -373,9 +375,34 @@ _KINDS: dict[str, Any] = {kind._in_files: kind for kind in KINDS}
 _RENAMED = {"buy": "private_range"}  # files of version 0.1.0
 
 
+def schema_fields(schema: Schema) -> dict[str, Any]:
+    """What the JSON of a schema has, as :func:`schema_of` reads it."""
+    return {"schema": _FORMAT, "columns": [_fields(*item) for item in schema.items()]}
+
+
+def schema_of(whole: Any) -> Schema:
+    """The schema of a JSON that was read; ValueError or TypeError where it is another one."""
+    return Schema(_columns_of(whole))
+
+
+class _SchemaForm(Form):
+    def plain(self, value: Schema) -> dict[str, Any]:
+        return schema_fields(value)
+
+    def read(self, plain: Any, here: Reading) -> Schema:
+        try:
+            return schema_of(plain)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"`{here.where}` is no schema: {error}") from None
+
+
+SCHEMA_FORM = _SchemaForm()
+
+
 def _fields(name: str, kind: Any) -> dict[str, Any]:
     values = {field.name: getattr(kind, field.name) for field in fields(kind)}
-    return {"name": name, "kind": kind._in_files, **values}
+    plain = {key: [*value] if isinstance(value, tuple) else value for key, value in values.items()}
+    return {"name": name, "kind": kind._in_files, **plain}
 
 
 def _columns_of(whole: Any) -> dict[str, Kind]:

@@ -24,6 +24,7 @@ from dpsubspace._accounting.cost import Cost, gaussian_epsilon
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_choice, check_integer, check_real
+from dpsubspace._names import public
 from dpsubspace._workflow.canaries import Planted, Subject, subject_of
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
@@ -191,6 +192,7 @@ def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
     return min(1.0, float(at_least[0] + 2 * m * delta * worst))
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class AuditResult:
     """What an audit found, and what the fit had claimed.
@@ -520,6 +522,7 @@ def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -
 _MARGIN, _ROW = 1.4, 0.4
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class AuditDisplay(Display):
     """Lower bounds of audits and the claims that they test: one line for each.

@@ -13,6 +13,7 @@ from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import LEAST_SLACK, Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice, check_real
+from dpsubspace._names import public
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.ledger import PrivacyLedger
 from dpsubspace._workflow.planner import PublicSizes
@@ -30,6 +31,7 @@ _TAKEN, _LEFT = "#0072b2", "#e6e6e6"
 _BAR, _LETTER, _MARGIN = 0.36, 0.085, 2.5
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class BudgetDisplay(Display):
     """Waterfall chart of how a privacy budget was spent, with one bar for each part.

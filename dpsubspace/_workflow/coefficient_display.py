@@ -9,9 +9,11 @@ from typing import Any, Self
 import numpy as np
 
 from dpsubspace._estimators.coefficients import PrivateCoefficients
+from dpsubspace._names import public
 from dpsubspace._workflow.display import Display, styled
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoefficientDisplay(Display):
     """Coefficients of a regression with their intervals: a forest plot.

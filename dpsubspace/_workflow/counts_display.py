@@ -8,12 +8,14 @@ from typing import Any, Self
 import numpy as np
 
 from dpsubspace._estimators.table_counts import PrivateCounts
+from dpsubspace._names import public
 from dpsubspace._workflow.display import Display, styled
 
 # Most categories of a second column that are drawn as bars side by side; more make a map.
 _SIDE_BY_SIDE = 6
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateCountsDisplay(Display):
     """Bars of released counts with their intervals, or a map of a cross table.

@@ -19,6 +19,7 @@ from dpsubspace._checks import check_integer, check_real, shown
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.private_scores import private_score
 from dpsubspace._estimators.score_request import PrivateScore
+from dpsubspace._names import public
 from dpsubspace._workflow.display import Display, drawn_band, styled
 from dpsubspace._workflow.planner import plan_of, private_parts, records_of, share_of_parts
 from dpsubspace.exceptions import PrivacyError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # Score against epsilon --------------------------------------------------------------------------
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivacyUtilityDisplay(Display):
     """Score against epsilon: what privacy costs, and how much of that is luck.
@@ -539,6 +541,7 @@ class _ReleasedCurve(Display):
         return None if diagonal is None else ax.plot([0, 1], [0, 1], **diagonal)[0]
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateRocCurveDisplay(_ReleasedCurve):
     """ROC curve on private rows, with a band for noise and sampling.
@@ -663,6 +666,7 @@ class PrivateRocCurveDisplay(_ReleasedCurve):
         return self
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateCalibrationDisplay(_ReleasedCurve):
     """Calibration plot of private rows, with a band for noise and sampling.

@@ -10,12 +10,14 @@ import numpy as np
 
 from dpsubspace._checks import check_integer, check_real
 from dpsubspace._estimators.column_importances import importances_of
+from dpsubspace._names import public
 from dpsubspace._rows.seen_rows import has_seen
 from dpsubspace._tables.schema import read_table
 from dpsubspace._workflow.display import Display, styled
 from dpsubspace._workflow.shape_display import outputs_of, score_name_of, shortened, table_steps
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class ImportanceDisplay(Display):
     """How much each column of a table counts in a private model, with bands for the noise.

@@ -37,6 +37,7 @@ from filelock import FileLock
 from dpsubspace._accounting.events import describe, rounded
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import finite, read_json
+from dpsubspace._names import public
 from dpsubspace._workflow.filter import KINDS, RELEASED, BudgetSplit, Charge
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 _FORMAT, _VERSION = "dpsubspace.PrivacyLedger", 2
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class LedgerEntry:
     """One charge of a ledger.

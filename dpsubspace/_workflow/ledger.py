@@ -29,6 +29,7 @@ from dpsubspace._accounting.permission import (
 from dpsubspace._checks import finite, is_elsewhere
 from dpsubspace._estimators.context import failed_fit
 from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._names import public
 from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._rows.records import check_order
 from dpsubspace._workflow.filter import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
+@public
 class PrivacyLedger:
     """Keep account of one privacy budget for everything that is computed from some records.
 

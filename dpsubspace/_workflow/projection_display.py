@@ -13,10 +13,12 @@ from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._array import native, plain_arithmetic
 from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._estimators.diagnostics import ProjectionError, exact_errors
+from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._workflow.display import Display, drawn_band, styled
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProjectionErrorDisplay(Display):
     """Plot of the projection error: how much of gradients is lost, by the number of directions.

@@ -12,6 +12,7 @@ import numpy as np
 from dpsubspace._checks import check_bool, check_choice, check_real, shown
 from dpsubspace._estimators.distances import optimal_transport_distance, task2vec_distance
 from dpsubspace._estimators.gsd import gradient_subspace_distance
+from dpsubspace._names import public
 from dpsubspace._workflow.display import Display, styled
 
 # Distances that are known by name.
@@ -25,6 +26,7 @@ _DISTANCES = {
 _MARGIN, _BAR, _CELL, _LETTER = 3.0, 0.35, 0.7, 0.1
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class GSDRankingDisplay(Display):
     """Plot of distances between data sets: one bar for each candidate, or a heat map of many.

@@ -16,6 +16,7 @@ from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._accounting.guarantee import as_fields, digest_of, dumped
 from dpsubspace._checks import finite
+from dpsubspace._names import public
 from dpsubspace._workflow.filter import UNWATCHED
 from dpsubspace._workflow.planner import PublicSizes
 from dpsubspace._workflow.report_page import (
@@ -44,6 +45,7 @@ from dpsubspace._workflow.report_words import (
 SCHEMA = "urn:dpsubspace:privacy-report:1"
 
 
+@public
 class PrivacyReport:
     """What was promised about private records, in words and numbers that can be filed.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,10 @@ from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.context import refuse_moving_steps, with_words
+from dpsubspace._estimators.saved import FEATURES, Parameter
 from dpsubspace._estimators.table_encoder import TableEncoder
+from dpsubspace._forms import LabelArray, Number, Sometimes
+from dpsubspace._names import public
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
 from dpsubspace._rows.inputs import check_classes
@@ -48,6 +52,7 @@ def _has(name: str) -> Callable[[Any], bool]:
     return check
 
 
+@public
 class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     """Choose among candidates by private rows, and pay for the choice.
 
@@ -200,6 +205,14 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     best_estimator_: Any
     best_params_: Mapping[str, Any]
     best_score_: float
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "classes_": Sometimes(LabelArray("classes")),
+        "best_estimator_": Parameter(),
+        "best_params_": Parameter(),
+        "best_score_": Number(-math.inf, math.inf),
+    }
 
     @with_words
     def __init__(

@@ -17,6 +17,7 @@ from dpsubspace._checks import check_integer, check_real, shown, shown_first
 from dpsubspace._estimators.column_shapes import ColumnShape, shapes_of
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
+from dpsubspace._names import public
 from dpsubspace._tables.schema import Schema
 from dpsubspace._workflow.display import Display, drawn_band, styled
 
@@ -31,6 +32,7 @@ _WIDTH, _HEIGHT, _LETTERS, _SIDE = 3.3, 2.5, 20, 40
 _BESIDE, _APART = 1.08, 0.15
 
 
+@public
 @dataclass(kw_only=True, eq=False, repr=False)
 class ShapeDisplay(Display):
     """What a private model of a table has learned of each column, with a band for the noise.

@@ -3,11 +3,14 @@
 import ast
 import difflib
 import importlib
+from inspect import isclass
 from pathlib import Path
 
 import api
+import pytest
 
 import dpsubspace
+from dpsubspace._names import SUBJECTS
 
 
 def test_the_interface_is_the_one_that_was_written_down():
@@ -33,11 +36,23 @@ def test_a_change_of_a_default_is_seen(monkeypatch):
     assert changed == ["subspace_distance(A, B, scale=2.0): function"]
 
 
-def test_type_checkers_are_told_where_each_name_is():
+@pytest.mark.parametrize("door", ["dpsubspace", *(f"dpsubspace.{name}" for name in SUBJECTS)])
+def test_type_checkers_are_told_where_each_name_is(door):
     """What ``__init__.pyi`` imports, ``__init__.py`` gives when it is asked for."""
-    stub = ast.parse(Path(dpsubspace.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    door = importlib.import_module(door)
+    stub = ast.parse(Path(door.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     told = {alias.name: node.module for node in imports for alias in node.names}
-    assert told.keys() == set(dpsubspace.__all__) <= set(dir(dpsubspace))
+    assert told.keys() == set(door.__all__) <= set(dir(door))
     for name, module in told.items():
-        assert getattr(importlib.import_module(module), name) is getattr(dpsubspace, name)
+        assert getattr(importlib.import_module(module), name) is getattr(door, name)
+
+
+def test_every_public_name_is_of_one_subject():
+    names = [name for subject in SUBJECTS for name in getattr(dpsubspace, subject).__all__]
+    others = {"load", *(name for name in vars(dpsubspace.exceptions) if name[0].isupper())}
+    assert len(names) == len(set(names)) and {*names} == set(dpsubspace.__all__) - others
+    for subject in SUBJECTS:
+        door = getattr(dpsubspace, subject)
+        classes = [thing for thing in (getattr(door, n) for n in door.__all__) if isclass(thing)]
+        assert all(thing.__module__ == door.__name__ for thing in classes)

@@ -52,6 +52,7 @@ def test_modules_are_imported_when_a_name_of_theirs_is_asked_for():
     loaded = "sorted(name for name in sys.modules if name.startswith('dpsubspace'))"
     assert run(f"import sys, dpsubspace; print(*{loaded})").split() == [
         "dpsubspace",
+        "dpsubspace._names",
         "dpsubspace.exceptions",
     ]
     after = run(f"import sys; from dpsubspace import DPSGDClassifier; print(*{loaded})").split()

@@ -7,6 +7,8 @@ import re
 
 from traced import ROOT, WINGS, wing_of
 
+from dpsubspace._names import SUBJECTS
+
 
 def name_of(path):
     """Dotted name within the package: "_rows.records"."""
@@ -48,10 +50,9 @@ def test_imports_go_in_no_circle():
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def test_every_folder_is_a_wing():
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "_"}
-    assert not folders - {"__pycache__"}
-    assert {name.split(".")[0] for name in PATHS if "." in name} == set(WINGS[1:-1])
+def test_every_folder_is_a_wing_or_a_subject():
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert folders == {*WINGS[1:-1], *SUBJECTS}
 
 
 def answered_elsewhere(module):

@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dpsubspace
+from dpsubspace._names import SUBJECTS
 
 ROOT = Path(dpsubspace.__file__).parent
 PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}  # of the function around them
 
-# Wings, the lowest first. What stands in no folder is the ground of all.
+# Wings, the lowest first. What stands in no folder is the ground of all, and subjects are doors to
+# the names of all wings.
 WINGS = (
     "ground",
     "_accounting",
@@ -46,6 +48,8 @@ WINGS = (
 def wing_of(module):
     """Place in WINGS of a module that is named by its path: "_rows.records"."""
     wing = module.split(".")[0]
+    if wing in SUBJECTS:
+        return WINGS.index("__init__")
     return WINGS.index(wing if wing in WINGS else "ground")
 
 

@@ -1,0 +1,5 @@
+"""Type checkers read the public names here."""
+
+from dpsubspace._estimators.pca import (
+    DPPCA as DPPCA,
+)
