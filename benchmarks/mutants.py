@@ -61,7 +61,8 @@ REGRESSION = "estimators/test_linear_regression.py"
 RELEASES, PARTS = "claims/test_releases.py", "claims/test_dask_privacy.py"
 ACCOUNTING, LEDGER = "units/test_accounting.py", "workflow/test_ledger.py"
 WORKERS, SEEN = "workflow/test_ledger_workers.py", "workflow/test_ledger_seen.py"
-BATCHES = "claims/test_batches.py"
+BATCHES, PLACES = "claims/test_batches.py", "claims/test_places.py"
+TYPES = "claims/test_types_of_rows.py"
 
 MUTANTS = [
     # Numbers that add up or have an order, and what is told before a charge.
@@ -123,6 +124,120 @@ MUTANTS = [
         "limits = room / np.maximum(lengths, 1.0)",
         "limits = 1.1 * room / np.maximum(lengths, 1.0)",
         "estimators/test_coefficients.py",
+    ),
+    # Rows that lie anywhere, that are read by their own value alone, and public ones.
+    *(
+        Mutant(file, old, new, tests)
+        for file, old, new, tests in [
+            (
+                "_gradients/torch_rows.py",
+                "largest = [most - most % _AT_ONCE] if most > _AT_ONCE else []",
+                "largest = [most]",
+                PLACES,
+            ),
+            (
+                "_gradients/torch_rows.py",
+                "return _MORE_OFTEN * tried if _MORE_OFTEN * tried <= affordable else 0",
+                "return 1",
+                PLACES,
+            ),
+            (
+                "_gradients/torch_rows.py",
+                "and all(map(eq, found, next(iter(known.values()), found))):",
+                "and True:",
+                PLACES,
+            ),
+            (
+                "_gradients/modules.py",
+                "found = self.loss.residual(self.y[own], scores)",
+                "found = self.loss.residual(self.y[index], scores[:k])",
+                PLACES,
+            ),
+            (
+                "_statistics/means.py",
+                "first = vector_sum(total, math.sqrt(c), slack)",
+                "first = vector_sum(total, 1.0, slack)",
+                "units/test_focus.py",
+            ),
+            (
+                "_statistics/means.py",
+                "    most = 1 + np.abs(mean)\n",
+                "    most = np.ones_like(mean)\n",
+                "units/test_focus.py",
+            ),
+            (
+                "_rows/same_rows.py",
+                "math.e * math.sqrt(n) * special.bdtrc(t - 1, u, 1 / math.e) <= _CHANCE",
+                "True",
+                "contracts/test_same_rows.py",
+            ),
+            (
+                "_rows/same_rows.py",
+                "np.count_nonzero(counts == self.times)",
+                "np.count_nonzero(counts)",
+                "contracts/test_same_rows.py",
+            ),
+            (
+                "_rows/columns.py",
+                "return all(abs(value) < _EXACT",
+                "return all(True",
+                "contracts/test_labels.py",
+            ),
+            (
+                "_tables/frames.py",
+                "series.factorize() if not isinstance(dtype, np.dtype) else None",
+                "series.factorize()",
+                TYPES,
+            ),
+            (
+                "_tables/kinds.py",
+                "return found + 0.0",
+                "return found",
+                TYPES,
+            ),
+            (
+                "_tables/parts.py",
+                "elif kind.missing and isinstance(dtype, np.dtype)",
+                "elif not kind.missing and isinstance(dtype, np.dtype)",
+                TYPES,
+            ),
+            (
+                "_accounting/cost.py",
+                "whole = min(whole, rest.epsilon(delta - chance))",
+                "whole = min(whole, rest.epsilon(delta))",
+                BATCHES,
+            ),
+            (
+                "_accounting/batches.py",
+                "scale * rounding + infinite + float(scale[-1])",
+                "scale * rounding + float(scale[-1])",
+                BATCHES,
+            ),
+            (
+                "_accounting/batches.py",
+                "        masses[0] += below\n",
+                "",
+                BATCHES,
+            ),
+            (
+                "_accounting/permission.py",
+                "if len(_OPEN) + len(addresses) > 1:",
+                "if len(_OPEN) > 1:",
+                WORKERS,
+            ),
+            (
+                "_solvers/relevance.py",
+                "np.clip(own, least, most)",
+                "np.minimum(own, most)",
+                "units/test_relevance.py",
+            ),
+            (
+                "_workflow/search_rows.py",
+                "            refuse_private_rows(checked, found)",
+                "            pass",
+                "contracts/test_same_rows.py workflow/test_search_dask.py",
+            ),
+        ]
     ),
     # Batches: their losses, and how noise follows from them.
     *(

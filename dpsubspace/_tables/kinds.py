@@ -353,9 +353,10 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
             " public, list them in Categories([...])."
         )
     try:
-        return np.array(values, dtype=np.float64)
+        found = np.array(values, dtype=np.float64)
     except OverflowError:  # of a whole number that no float64 holds
-        return np.array([float(min(max(value, -_FLOAT_MAX), _FLOAT_MAX)) for value in values])
+        found = np.array([float(min(max(value, -_FLOAT_MAX), _FLOAT_MAX)) for value in values])
+    return found + 0.0  # 0.0 and -0.0 are one value, whichever of them some row has first
 
 
 def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:

@@ -220,6 +220,27 @@ def test_a_place_that_rounds_otherwise_is_found(place, entry):
     assert even_bits(lambda given: [mapped(np.tile(given, (7, 1)))[1][1:2]], WIDTH, 1) is not None
 
 
+def test_residuals_are_those_of_whole_batches():
+    """Also those of the last rows, how many of which there are depends on other records."""
+    from dpsubspace._gradients.modules import ModuleSource
+
+    seen = []
+
+    class Watched(LogLoss):
+        def residual(self, y, scores):
+            seen.append((len(y), len(scores)))
+            return super().residual(y, scores)
+
+    options = {"microbatch_size": 8, "n_targets": 3, "sample_rate": 0.5}
+    source = ModuleSource(network("kink"), Watched(), rows(), np.arange(N) % 3, **options)
+    seen.clear()
+    whole = source.at(source.start(), np.arange(8))
+    for k in (3, 1):
+        assert bits(source.at(source.start(), np.arange(k))) == bits(whole)[:k]
+    assert len(source.at(source.start(), np.arange(0)).rows) == 0
+    assert set(seen) == {(8, 8)}
+
+
 def test_as_many_rows_go_through_a_module_as_give_the_same_bits_everywhere(monkeypatch):
     from dpsubspace._gradients import vectorised
     from dpsubspace._gradients.modules import ModuleSource

@@ -207,6 +207,31 @@ def test_one_row_changes_how_no_other_is_read(container):
     assert_others_are_the_same(HERE[container](table_of(last)) for last in (None, 0, 1, 2))
 
 
+OBJECTS = {
+    "pandas": lambda values: pd.DataFrame({"x": pd.Series(values, dtype=object)}),
+    "array": lambda values: np.array([[value] for value in values], dtype=object),
+    "list": lambda values: [[value] for value in values],
+    "Polars": lambda values: pytest.importorskip("polars").DataFrame(
+        {
+            "x": pytest.importorskip("polars").Series(
+                values, dtype=pytest.importorskip("polars").Object
+            )
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("container", OBJECTS)
+def test_equal_objects_of_several_types_are_read_alike_whichever_comes_first(container):
+    """0.0 and -0.0 are equal, and so are 1, True and Decimal(1)."""
+    rows = [0.0, -0.0, 1, True, Decimal(1), np.float32(1), BIG, float(BIG), BIG + 1, 0.1, None]
+    schema, read = Schema({"x": Range(-1e17, 1e17, missing=True)}), []
+    for first in [*rows, 10**400, np.float32(0.1), Decimal("0.1"), Decimal("NaN")]:
+        table = read_table(OBJECTS[container]([first, *rows]), schema)
+        read.append(table.numbers[1:].tobytes())
+    assert set(read) == {read[0]}
+
+
 @pytest.mark.parametrize("container", IN_PARTS)
 def test_nor_where_rows_are_read_in_parts(monkeypatch, tmp_path, container):
     monkeypatch.setattr(dataset_parts, "_FEWEST", 5)
