@@ -232,6 +232,18 @@ def test_equal_objects_of_several_types_are_read_alike_whichever_comes_first(con
     assert set(read) == {read[0]}
 
 
+@pytest.mark.parametrize("container", OBJECTS)
+def test_an_object_is_read_among_others_as_it_is_alone(container):
+    """0.6 of NumPy in 32 bits equals 0.6, and the table of pandas takes them for one value here."""
+    short, large = np.float32, [float(BIG), Decimal("1E+400")]
+    rows = [1, short(3.5), 24, 49, 34, 29, short(0.4), large[0], 45, 10, 2.7, large[1], 40]
+    rows += [short(0.6), 53, 3.6, 3.9, 0.6, 28, 0, 1.3, 3.0, False, short(0.1), 4, 1.5, 51, 41]
+    rows += [short(2.9), 3.8]
+    schema, make = Schema({"x": Range(-1e17, 1e17)}), OBJECTS[container]
+    alone = [read_table(make([row]), schema).numbers for row in rows]
+    assert (read_table(make(rows), schema).numbers == np.concatenate(alone)).all()
+
+
 @pytest.mark.parametrize("container", IN_PARTS)
 def test_nor_where_rows_are_read_in_parts(monkeypatch, tmp_path, container):
     monkeypatch.setattr(dataset_parts, "_FEWEST", 5)
