@@ -5,7 +5,12 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
 from helpers import RELATIONS
 from scipy import stats
 from scipy.special import log_ndtr
@@ -59,6 +64,16 @@ def divergence(noise, rate, relation, epsilon):
         float((np.exp(one) - np.exp(np.minimum(epsilon + other, 0.5))).max())
         for one, other in pairs[relation]
     )
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_rare_batches_that_tell_all_take_their_chance_of_delta(relation):
+    """Else what the Gaussian beside them tells. The chance is 1 - (1 - 1e-7)^50."""
+    delta, told = 1e-5, -math.expm1(50 * math.log1p(-1e-7))
+    event = ComposedDpEvent([GaussianDpEvent(2.0), sampled_gaussian(1e-3, 1e-7, 50)])
+    sq_mu = 0.25 if relation == "zero_out" else 1.0
+    exact = gaussian_epsilon(sq_mu, (delta - told) / (1 - told))
+    assert exact * (1 - 1e-9) < Cost.of(event, relation).epsilon(delta) < 1.001 * exact
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
