@@ -311,10 +311,11 @@ def refuse_collection(name: str, value: Any) -> None:
 # Frames of others -------------------------------------------------------------------------------
 
 
-def unwrapped(name: str, value: Any) -> Any:
+def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
     """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet.
 
-    NumPy takes an array out of its mask without a word, and what is under it is no value.
+    NumPy takes an array out of its mask without a word, and what is under it is no value. Without
+    `read` a foreign model reads the rows, and not NumPy.
     """
     masked: Any = np.ma.MaskedArray
     if isinstance(value, masked) and np.ma.is_masked(value):
@@ -326,4 +327,22 @@ def unwrapped(name: str, value: Any) -> Any:
         value = value.to_native()
     if hasattr(value, "collect_schema") and not hasattr(value, "shape"):
         raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
+    if read:
+        _refuse_unreadable(name, value)
     return value
+
+
+def _refuse_unreadable(name: str, value: Any) -> None:
+    """ValueError for a tensor that NumPy does not read, with what makes one of it that it reads."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return
+    ways = {
+        "detach()": value.requires_grad,
+        "to_dense()": value.layout != torch.strided,
+        "cpu()": value.device.type != "cpu",
+        "float()": value.dtype == torch.bfloat16,
+    }
+    needed = "".join(f".{way}" for way, is_needed in ways.items() if is_needed)
+    if needed:
+        raise ValueError(f"`{name}` is a tensor that NumPy does not read: pass {name}{needed}.")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import rare_forms
 from cases import small_module
 from helpers import public_rows
 from scipy import sparse
@@ -281,6 +282,11 @@ CONTAINERS: dict[str, Callable] = {
     "tensor": _tensor,
 }
 _DASK = {"Dask array": _dask_array, "Dask frame": _dask_frame, "Dask frame, pyarrow": _dask_frame}
+_DASK |= {"Dask frame, categories": _dask_frame, "Dask array, unknown": _dask_frame}
+
+# With those that are met less often.
+ALL_VALUES = VALUES | rare_forms.values_of(_cast, _objects, VALUES["text"])
+ALL_CONTAINERS = CONTAINERS | rare_forms.CONTAINERS
 
 
 def made(container, values, base):
@@ -288,8 +294,8 @@ def made(container, values, base):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            array = VALUES[values](base)
-            return None if array is None else CONTAINERS[container](array)
+            array = ALL_VALUES[values](base)
+            return None if array is None else ALL_CONTAINERS[container](array)
         except Exception:
             return None
 
@@ -633,7 +639,7 @@ def arguments(cell):
     if cell.container == "dataset" and door.task and cell.values == "no columns":
         return None
     if cell.container == "dataset" and door.task:
-        found["X"] = _dataset(VALUES[cell.values](X), y=y)
+        found["X"] = _dataset(ALL_VALUES[cell.values](X), y=y)
         found["y"] = "y"
     return found
 
@@ -698,6 +704,6 @@ def all_cells():
             for persons in (False, True):
                 if not takes(door, role) or (persons and (role == "groups" or not door.groups)):
                     continue
-                for container in CONTAINERS:
-                    for values in VALUES:
+                for container in ALL_CONTAINERS:
+                    for values in ALL_VALUES:
                         yield Cell(name, container, values, role, persons)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import native, plain_arithmetic, sampled
-from dpsubspace._checks import check_choice, check_integer, shown
+from dpsubspace._checks import check_choice, check_integer, shown, unwrapped
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.distances import (
@@ -235,10 +235,11 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     sets = []
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
+        rows = unwrapped(name, rows)
         try:
             dtypes: Any = [np.float64, np.float32]
             sets.append(check_array(rows, dtype=dtypes, input_name=name, **options))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             failure = f"`{name}`: {without_values(rows, str(error))}"
         else:
             continue

@@ -211,7 +211,7 @@ class _Reader:
 
     def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
-        X = checked_by(as_rows, unwrapped("X", X))
+        X = checked_by(as_rows, unwrapped("X", X, read=False))
         refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)

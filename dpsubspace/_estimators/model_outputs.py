@@ -71,6 +71,19 @@ def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
+    """Some rows of any container; ValueError without its words where it cannot give them."""
+    try:
+        return _taken(X, rows)
+    except Exception:  # of other libraries, whose messages may have rows or their number
+        pass
+    raise ValueError(
+        f"no rows can be picked out of `X` as it is, a {type(X).__module__}.{type(X).__name__} with"
+        " entries of a type, or in a layout, that its library does not pick rows of: pass a NumPy"
+        " array, a CSR matrix or a frame of pandas."
+    )
+
+
+def _taken(X: Any, rows: np.ndarray) -> Any:
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow

@@ -53,10 +53,12 @@ class ScoredRows:
         cls, says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
-        X = checked_by(as_rows, unwrapped("X", X))
+        X = checked_by(as_rows, unwrapped("X", X, read=False))
         refuse_collection("X", X)
         refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
+        if getattr(X, "shape", None) == ():
+            raise ValueError("`X` must be rows, one a record, got a single value.")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         blank, estimator = np.zeros((n, 1)), named("private_score")
         if len(says.classes):

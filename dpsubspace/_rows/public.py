@@ -96,7 +96,11 @@ def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np
     try:
         rows = check_array(dense, dtype=X.dtype, input_name=name)
         validate_data(estimator, dense, reset=False, skip_check_array=True)
-    except (TypeError, ValueError) as error:  # public rows: the message may quote them
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # public rows: the message may quote them
         raise ValueError(f"`{name}`: {error}{hint}") from error
     return rows
 
@@ -131,7 +135,7 @@ def check_public_values(
     for name, targets in _public_targets(y_public, X_public, sets):
         try:
             targets = check_array(targets, dtype="float64", ensure_2d=False, input_name=name)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"`{name}`: {error}") from error
         targets = targets.reshape(len(targets), -1)
         if targets.shape[1] != n_targets:

@@ -396,7 +396,7 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
     as well, such as a new series beside some rows of a frame, can only go by position, and does.
     Messages call `X` by the name in `rows`.
     """
-    X = unwrapped(rows, X)
+    X = unwrapped(rows, X, read=False)
     given = {name: unwrapped(name, split_groups(column)[0]) for name, column in columns.items()}
     if not _has_labels(X):
         return

@@ -133,7 +133,8 @@ def _share_memory(one: Any, other: Any) -> bool:
 def _memory(rows: Any) -> Iterable[np.ndarray]:
     """Arrays that rows lie in: of a frame those of its columns, which a copy of it has not."""
     if sparse.issparse(rows):
-        return [rows.data]
+        entries = getattr(rows, "data", None)  # none of a dictionary of keys
+        return [] if entries is None else [entries]
     if isinstance(rows, np.ndarray):
         return [rows]
     if not hasattr(type(rows), "iloc") or is_elsewhere(rows):

@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
 from dpsubspace._array import native, plain_arithmetic
-from dpsubspace._checks import check_bool, check_integer
+from dpsubspace._checks import check_bool, check_integer, unwrapped
 from dpsubspace._estimators.diagnostics import ProjectionError, exact_errors
 from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
@@ -139,6 +139,7 @@ class ProjectionErrorDisplay(Display):
         """
         cls._pyplot()
         given = X_public if isinstance(X_public, tuple) else (X_public,)
+        given = [unwrapped("X_public", rows) for rows in given]
         dtypes: Any = [np.float64, np.float32]
         sets = [native(check_array(rows, dtype=dtypes, input_name="X_public")) for rows in given]
         rows = np.concatenate(sets)

@@ -1,12 +1,14 @@
 """Rows in any container and of any type: a fit, or an error that comes before anything is paid."""
 
 import itertools
+import re
 from contextlib import suppress
 
 import forms
 import numpy as np
 import pandas as pd
 import pytest
+import rare_forms
 from cases import small_module
 from forms import CONTAINERS, DOORS, ROLES, VALUES, Cell
 from helpers import in_turns, pairwise, thinned
@@ -50,8 +52,7 @@ WALKS += thinned([row for row in ROWS if row[1] == "y"], 3)
 def _faults(cells, monkeypatch):
     with in_parts.cluster_here(monkeypatch):
         for cell, outcome in forms.walk(cells):
-            odd = outcome.end not in REFUSALS and cell.role != "X_public"
-            if outcome.faults or odd:
+            if outcome.faults or outcome.end not in REFUSALS:
                 yield str(cell), outcome.end, *outcome.faults
 
 
@@ -82,15 +83,26 @@ def test_so_is_every_form_of_what_lies_beside_rows(role, monkeypatch):
     assert [*_faults(CELLS[role], monkeypatch)] == []
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("role", ["groups", "X_public"])
-def test_and_every_type_in_every_container(role, container, monkeypatch):
+def _in_turns(role, containers, values):
+    """Each container and type, at doors in turns, every second time with persons."""
     doors = [name for name, door in DOORS.items() if forms.takes(door, role)]
-    cells = [
-        Cell(doors[i % len(doors)], container, values, role) for i, values in enumerate(VALUES)
-    ]
-    assert [*_faults(cells, monkeypatch)] == []
+    for i, row in enumerate(in_turns(containers, values, doors)):
+        persons = role != "groups" and DOORS[row[2]].groups and i % 2 == 1
+        yield Cell(row[2], *row[:2], role, persons)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_so_are_forms_that_are_met_less_often(role, monkeypatch):
+    cells = _in_turns(role, list(rare_forms.CONTAINERS), list(forms.ALL_VALUES))
+    assert [*_faults([*cells], monkeypatch)] == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("container", forms.ALL_CONTAINERS)
+@pytest.mark.parametrize("role", ROLES)
+def test_and_every_type_in_every_container(role, container, monkeypatch):
+    cells = _in_turns(role, [container], list(forms.ALL_VALUES))
+    assert [*_faults([*cells], monkeypatch)] == []
 
 
 def _read(container, values):
@@ -188,6 +200,50 @@ def test_entries_under_a_mask_are_no_values(door, role):
     given = forms.arguments(Cell(door, "masked", "float64", role))
     with pytest.raises(ValueError, match=r"masked|missing"):
         DOORS[door].call(*(given[each] for each in ROLES))
+
+
+@pytest.mark.parametrize(
+    ("container", "way"),
+    [("gradient", "detach()"), ("sparse", "to_dense()"), ("bfloat16", "float()")],
+)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_tensor_that_numpy_does_not_read_is_refused_with_the_way_out(role, container, way):
+    """RuntimeError of torch, with its advice for code of one's own, was all that was said."""
+    given = forms.arguments(Cell("GEPRegressor", f"tensor, {container}", "float64", role))
+    with pytest.raises(ValueError, match=rf"does not read: pass {role}.{re.escape(way)}\."):
+        DOORS["GEPRegressor"].call(*(given[each] for each in ROLES))
+
+
+class _Whole:
+    """Rows that can be had together only, as those of columns of run ends of Arrow."""
+
+    shape = forms.X.shape
+
+    def __len__(self):
+        return len(forms.X)
+
+    def __getitem__(self, key):
+        raise NotImplementedError(f"{forms.TEXT} in {len(forms.X)} rows")
+
+
+@pytest.mark.parametrize(
+    "door", ["DPConformalClassifier", "DPCalibratedClassifier", "private_score"]
+)
+def test_rows_of_which_none_can_be_picked_are_refused(door):
+    """By persons, or one by one; what a library says of that may have their number."""
+    ledger = PrivacyLedger(1e6, 1e-3, unit="person", allow_seeded=True)
+    with ledger, pytest.raises(ValueError, match="no rows can be picked out of `X`") as caught:
+        DOORS[door].call(_Whole(), forms.LABELS.astype(int), forms.OF_PERSON, None)
+    told = forms.said_by(caught.value)
+    assert not ledger.entries and not forms.ROWS.search(told) and forms.TEXT not in told
+
+
+def test_a_mask_is_seen_by_what_is_not_private():
+    rows = np.ma.array(forms.X, mask=forms.X > 8)
+    with pytest.raises(ValueError, match="`X_private` has masked entries"):
+        dpsubspace.gradient_subspace_distance(rows, forms.PUBLIC)
+    with pytest.raises(ValueError, match="`X_public` has masked entries"):
+        dpsubspace.ProjectionErrorDisplay.from_public(rows)
 
 
 def test_what_a_foreign_model_says_of_rows_is_not_quoted():
