@@ -10,6 +10,11 @@ models that they are given. In a worker process the one ledger is that of which 
 brought an address there, as long as it is open. Where several ledgers are open and
 neither of the first two ways tells which, nothing is released.
 
+Not every process that works for another one can be told from one that somebody started to use a
+saved model. There, and where the file of a ledger is not on the machine, an estimator that was
+given by that ledger may pay for nothing but itself. What else is released is not charged then, and
+a warning says so (`tell_of_ledgers_elsewhere`), unless the ledger is known to be closed.
+
 The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
 hands context variables from one task to the next. And it ends with its block: a thread, a coroutine
 or a callback that keeps the context variables of a block finds what was around that.
@@ -29,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace.exceptions import PrivacyError
+from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,6 +221,10 @@ class Address(Protocol):
         """Whether the ledger is open; None where there is no way to it from this machine."""
         ...
 
+    def has_ended(self) -> bool:
+        """Whether it was opened in this process, and has ended: copies need it no more."""
+        ...
+
 
 @dataclass(frozen=True)
 class _AmbiguousLedger:
@@ -228,6 +237,9 @@ class _AmbiguousLedger:
 
     def is_open(self) -> bool | None:
         return True
+
+    def has_ended(self) -> bool:
+        return False
 
 
 _SEVERAL = (
@@ -250,6 +262,9 @@ class _FromTask:
     def is_open(self) -> bool | None:
         return False if self.ledger is None else self.ledger.is_open()
 
+    def has_ended(self) -> bool:
+        return False
+
 
 @dataclass(eq=False)
 class _Block:
@@ -265,6 +280,8 @@ class _Block:
 _AROUND: ContextVar[_Block | None] = ContextVar("payer", default=None)
 _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
 _ARRIVED: dict[Address, None] = {}  # of other processes, by what estimators brought along
+# The same where this process may have nothing to do with them, or has no way to them.
+_HEARD_OF: dict[Address, None] = {}
 _CARRIED: ContextVar[Address | None] = ContextVar(
     "carried", default=None
 )  # by what a call is given
@@ -302,17 +319,46 @@ def in_worker() -> bool:
 
 
 def bring(address: Address) -> None:
-    """Let this process, if it is a worker, know the ledger of an estimator that has come to it."""
+    """Let this process know the ledger of an estimator that has come to it; see the module."""
     found = address_once_used(address)
-    if found is not None and in_worker():
-        _ARRIVED[found] = None
+    if found is not None:
+        known = _ARRIVED if in_worker() else _HEARD_OF
+        known[found] = None
 
 
 def _open_elsewhere() -> list[Address]:
     """Ledgers of other processes that are known here and open."""
-    for address in [address for address in _ARRIVED if not address.is_open()]:
-        _ARRIVED.pop(address, None)
+    for address in [*_ARRIVED]:
+        if not (is_open := address.is_open()):
+            _ARRIVED.pop(address, None)
+            if is_open is None:
+                _HEARD_OF[address] = None
     return [*_ARRIVED]
+
+
+def tell_of_ledgers_elsewhere(name: str) -> bool:
+    """Warn that what `name` is about to release is not charged to a ledger that may be open.
+
+    To be called where nobody pays. Returns whether a warning was given.
+    """
+    for address in [*_HEARD_OF]:
+        is_open = address.is_open()
+        if is_open is False:
+            _HEARD_OF.pop(address, None)
+            continue
+        state = "is open" if is_open else "was open, and whose file cannot be reached from here"
+        warn(
+            f"{name} is not charged to any ledger: this process has got an estimator that was"
+            f" cloned or pickled in the block of a ledger that {state}. If this process works for"
+            " the one with the block (as those of Ray do, or a subprocess), let the ledger have a"
+            " `path` on a drive that both reach, and open it here by `with"
+            " PrivacyLedger.load(path):` around this call. If that block has ended, nothing is"
+            " missed: pickle models after the block, and this is not said.",
+            PrivacyWarning,
+            about=("elsewhere", name, is_open),
+        )
+        return True
+    return False
 
 
 @contextmanager
@@ -465,7 +511,7 @@ def _ledger_for(address: Address | None) -> Address | None:
     here = run_here()
     if payer is not None and (here is None or here == run):  # a task pickles in other threads
         return payer.address
-    if address is not None:
+    if address is not None and not address.has_ended():
         return address
     known = [payer.address for payer in _OPEN.values()]
     if not known and _ARRIVED:

@@ -28,6 +28,7 @@ from dpsubspace._accounting.permission import (
     observe,
     payer_of,
     remember_run,
+    tell_of_ledgers_elsewhere,
 )
 from dpsubspace._array import check_device, plain_arithmetic
 from dpsubspace._checks import check_auto, check_integer, check_real, is_collection, shown
@@ -172,6 +173,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         if guarantee.epsilon > 0:
             # First, since a warning may be an error, upon which nothing must be charged.
             seen = warn_of_context(self, guarantee, payer)
+            if payer is None:
+                tell_of_ledgers_elsewhere(type(self).__name__)
         settle = None
         if payer is not None or DASK in sys.modules:
             settle = about_to_release(guarantee, self._address)
@@ -260,6 +263,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
+        else:  # nor that of a block that has ended
+            state = {name: v for name, v in state.items() if name not in ("_address", "_around")}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

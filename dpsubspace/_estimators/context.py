@@ -15,7 +15,14 @@ from typing import Any, TypeVar, cast, dataclass_transform
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
-from dpsubspace._accounting.permission import Address, Payer, carrying, in_worker, payer_of
+from dpsubspace._accounting.permission import (
+    Address,
+    Payer,
+    carrying,
+    in_worker,
+    payer_of,
+    tell_of_ledgers_elsewhere,
+)
 from dpsubspace._checks import learns_as_ours, told_of_changes
 from dpsubspace._estimators.composites import (
     CHOOSES,
@@ -113,7 +120,9 @@ def private_function(function: _F) -> _F:
             payer, name = payer_of(), function.__name__
             if args and isinstance(args[0], type):
                 name = f"{args[0].__name__}.{name}"
-            if payer is None and in_worker():
+            if payer is None and tell_of_ledgers_elsewhere(name):
+                pass
+            elif payer is None and in_worker():
                 warn(_ALONE.format(name=name), PrivacyWarning, about=("alone", name))
             elif payer is not None and "epsilon" not in kwargs:
                 left = "" if payer.left is None else f" {payer.left()}"

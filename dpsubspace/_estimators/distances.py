@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpsubspace._checks import check_integer
@@ -27,7 +26,7 @@ from dpsubspace._public.gradient_spaces import (
     transport_cost,
 )
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import check_rows, check_rows_and_labels
+from dpsubspace._rows.inputs import check_rows, check_rows_and_labels, named, renamed
 from dpsubspace._rows.records import Records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -402,14 +401,14 @@ def _checked(which: str, X: Any, y: Any) -> tuple[LabelledRows, Any]:
             f"`X_{which}` must be one set of rows, got {type(X).__name__}: compare one set after"
             " the other, or stack them."
         )
-    checker, codes = BaseEstimator(), None
+    checker, codes = named("A distance"), None
     try:
         if y is None:
             X = check_rows(checker, X, reset=True)
         else:
             X, y = check_rows_and_labels(checker, X, y)
     except (TypeError, ValueError) as error:
-        message = str(error)
+        message = renamed(str(error), X=f"X_{which}", y=f"y_{which}")
     else:
         if y is not None:
             codes = _codes(f"y_{which}", y)

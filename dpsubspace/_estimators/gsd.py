@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import native, plain_arithmetic, sampled
-from dpsubspace._checks import check_choice, check_integer, shown, unwrapped
+from dpsubspace._checks import check_choice, check_integer, refuse_collection, shown, unwrapped
 from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.distances import (
@@ -40,7 +40,7 @@ from dpsubspace._public.gradient_spaces import (
 )
 from dpsubspace._public.subspace import cosines, leading_weights, share_apart
 from dpsubspace._release.noise import as_noise
-from dpsubspace._rows.inputs import check_rows, named, without_values
+from dpsubspace._rows.inputs import check_rows, named, renamed, without_values
 from dpsubspace._rows.public import Data, check_candidates, check_public_rows
 from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._rows.same_rows import refuse_private
@@ -236,11 +236,12 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
     for name, rows in (("X_private", X_private), ("X_public", X_public)):
         options: dict[str, Any] = {"allow_nd": images, "accept_sparse": "csr"}
         rows = unwrapped(name, rows)
+        refuse_collection(name, rows)
         try:
             dtypes: Any = [np.float64, np.float32]
             sets.append(check_array(rows, dtype=dtypes, input_name=name, **options))
         except (TypeError, ValueError, OverflowError) as error:
-            failure = f"`{name}`: {without_values(rows, str(error))}"
+            failure = f"`{name}`: {renamed(without_values(rows, str(error)), X=name)}"
         else:
             continue
         raise ValueError(failure)  # out here, so that no chained exception carries an entry

@@ -169,9 +169,10 @@ def _check_taken(estimator: Any, X: Any) -> None:
     if not getattr(estimator, "_takes_collections", False):
         if is_dataset(X):
             refuse_collection("X", X)
+        both = "X.compute() and y.compute()" if hasattr(estimator, "fit") else "X.compute()"
         raise ValueError(
-            f"{type(estimator).__name__} does not take Dask collections: pass X.compute() and"
-            " y.compute() where they fit into memory. tabular_pipeline, the linear estimators,"
+            f"{type(estimator).__name__} does not take Dask collections: pass {both} where they"
+            " fit into memory. tabular_pipeline, the linear estimators,"
             " DPPCA, BoundedScaler and the private_ functions take them as they are."
         )
 
@@ -335,10 +336,24 @@ _OF_COLLECTIONS = (
 _OF_NUMBERS = "Convert columns of text with pandas.to_numeric, and dates to a number of days"
 
 
+def renamed(message: str, **names: str) -> str:
+    """A message about `X` and `y` that calls them by the names of the parameters of a function."""
+    for old, new in names.items():
+        message = re.sub(_NAMED.replace("NAME", old), new, message)
+    return message
+
+
+# Where messages, scikit-learn's among them, name a parameter, and not a column of this name.
+_NAMED = (
+    r"(?<=`)NAME(?=`)|(?<=\bInput )NAME\b|^NAME(?= has \d)"
+    r"|(?<![\w'])NAME(?=\.(?:collect|compute|filled|reshape)\b)"
+)
+
+
 def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     """A message of scikit-learn that is safe to log, with the way out."""
     if message.startswith("Complex data not supported"):
-        return "Complex data not supported: `X` and `y` must be real."
+        return "Complex data not supported: entries must be real numbers."
     if message.startswith("Expected 2D array"):
         return (
             "Expected 2D array for `X`, one row a record. Reshape your data: X.reshape(1, -1) if"

@@ -33,7 +33,7 @@ def check_public_rows(
     sets = []
     for i, given in enumerate(X_public if several else (X_public,)):
         name = f"X_public[{i}]" if several else "X_public"
-        hint = _hint(given, several)
+        hint = _hint(given, several, labelled=hasattr(estimator, "fit"))
         sets.append(_checked_set(estimator, X, given, name, hint))
     if not sets:
         raise ValueError("`X_public` is an empty tuple: pass None where there are no public rows.")
@@ -47,10 +47,10 @@ def check_public_rows(
     return tuple(sets)
 
 
-def _hint(given: Any, several: bool) -> str:
+def _hint(given: Any, several: bool, *, labelled: bool) -> str:
     """What was probably meant where a public set is refused."""
     if several:
-        return " Labels go in `y_public`." if np.ndim(given) == 1 else ""
+        return " Labels go in `y_public`." if labelled and np.ndim(given) == 1 else ""
     parts = given if isinstance(given, list) else []
     if any(getattr(part, "ndim", 0) == 2 for part in parts):
         return " Pass several sets as a tuple, X_public=(X1, X2), and not as a list."

@@ -63,7 +63,7 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) 
     of a person in one part.
     """
     if not is_elsewhere(frame):
-        check_order(frame, groups=groups)
+        check_order(frame, name, groups=groups)
         return read_table(frame, schema, name=name)
     if not is_dataset(frame) and (not hasattr(frame, "columns") or frame.ndim != 2):
         raise ValueError(
@@ -122,7 +122,7 @@ class _BlockOfTable:
 
     def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
         """Arrays of a partition; ValueError where it cannot be used."""
-        check_order(X, y=y)
+        check_order(X, self.name, y=y)
         table = read_table(X, self.schema, name=self.name, empty=True, kept=True)
         found = {ROWS: table.numbers, CODES: table.codes}
         return found if self.targets is None else found | {TARGETS: self.targets(y)}

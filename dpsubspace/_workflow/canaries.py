@@ -30,6 +30,7 @@ from sklearn.utils import check_array
 
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
+from dpsubspace._checks import unwrapped
 from dpsubspace._estimators import (
     choice,
     coefficients,
@@ -41,6 +42,7 @@ from dpsubspace._estimators import (
 )
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._estimators.composites import PRIVATE, opened
+from dpsubspace._rows.inputs import checked_by
 from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
@@ -279,7 +281,7 @@ class Design:
 
 def _dense(X: Any) -> np.ndarray:
     options: dict[str, Any] = {"accept_sparse": True, "ensure_2d": False, "dtype": np.float64}
-    rows: Any = check_array(X, input_name="X", **options)
+    rows: Any = checked_by(check_array, unwrapped("X", X), input_name="X", **options)
     rows = rows.toarray() if sparse.issparse(rows) else rows
     return rows.reshape(len(rows), -1)
 

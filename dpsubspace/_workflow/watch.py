@@ -52,6 +52,10 @@ class LedgerAddress:
             raise PrivacyError(_NO_FILE.format(path=self.path))
         return payer_for(_opened_elsewhere(self), self.session, self)
 
+    def has_ended(self) -> bool:
+        """Whether the block was one of this process, and is not open any more."""
+        return self.process == this_process() and open_here(self.session) is None
+
     def is_open(self) -> bool | None:
         """Whether the block is open; None where its file is not on this machine."""
         here = open_here(self.session) is not None

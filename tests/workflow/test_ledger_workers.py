@@ -3,6 +3,8 @@
 import contextlib
 import inspect
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -12,6 +14,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -25,6 +28,7 @@ from dpsubspace import (
     DPSGDClassifier,
     PrivacyError,
     PrivacyLedger,
+    PrivacyWarning,
     PrivateRocCurveDisplay,
     PrivateSearch,
     Range,
@@ -39,8 +43,10 @@ from dpsubspace import (
     private_summary,
     select_public,
 )
+from dpsubspace._accounting import permission
 from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._release.releases import Releases
+from dpsubspace._workflow import watch
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
@@ -178,6 +184,81 @@ def test_scorers_cost_the_same_wherever_they_run(n_jobs):
         GridSearchCV(model, grid, scoring=score_of, cv=2, n_jobs=n_jobs).fit(X, Y)
     labels = [entry.label for entry in book.entries]
     assert labels.count("private_score") == 6 and labels.count("DPSGDClassifier") == 7
+
+
+# What runs in a process that nothing tells from one of the user's: a subprocess, a worker of Ray.
+SUBPROCESS = """
+import pickle, sys, warnings
+import numpy as np
+from dpsubspace import DPSGDClassifier, PrivacyError, private_mean, private_score
+from dpsubspace._accounting import permission
+
+X = np.random.default_rng(0).uniform(0, 1, size=(800, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+RUNS = {
+    "score": lambda model: private_score(model, X, Y, epsilon=0.3),
+    "again": lambda model: model.fit(X, Y),
+    "function": lambda model: private_mean(X, data_norm=2.0, epsilon=0.3),
+    "fresh": lambda model: DPSGDClassifier(epsilon=0.3, n_iter=2).fit(X, Y),
+}
+for name, pickled in pickle.load(sys.stdin.buffer).items():
+    for run in RUNS:
+        permission._HEARD_OF.clear()
+        model, said = pickle.loads(pickled), "silent"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                RUNS[run](model)
+            except PrivacyError as error:
+                said = "refused"
+        if any("is not charged to any ledger" in str(each.message) for each in caught):
+            said = "warned"
+        print(name, run, said)
+"""
+
+
+def test_a_process_that_is_no_known_worker_charges_refuses_or_warns(tmp_path):
+    """In every case where the ledger of a model may be open, whether its file is there or not."""
+    pickled = {}
+    with PrivacyLedger(100.0, 1e-6, path=tmp_path / "gone"):
+        pickled["gone"] = pickle.dumps(fitted())
+    (tmp_path / "gone").unlink()
+    with PrivacyLedger(100.0, 1e-6, path=tmp_path / "closed"):
+        marked = clone(fitted()).fit(X, Y)
+        pickled["closed"] = pickle.dumps(marked)
+    pickled["after"] = pickle.dumps(marked)
+    with PrivacyLedger(100.0, 1e-6, path=tmp_path / "open") as book:
+        pickled["open"] = pickle.dumps(fitted())
+        before = len(book)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SUBPROCESS],
+            input=pickle.dumps(pickled),
+            capture_output=True,
+            check=True,
+        )
+    found = {tuple(line.split()[:2]): line.split()[2] for line in done.stdout.decode().splitlines()}
+    runs = ["score", "again", "function", "fresh"]
+    assert [found["gone", run] for run in runs] == ["warned", "refused", "warned", "warned"]
+    assert [found["closed", run] for run in runs] == ["silent", "refused", "silent", "silent"]
+    assert [found["after", run] for run in runs] == ["silent"] * 4
+    assert [found["open", run] for run in runs] == ["silent", "silent", "warned", "warned"]
+    assert [entry.label for entry in book.entries[before:]] == ["private_score", "DPSGDClassifier"]
+
+
+def test_a_worker_without_the_file_is_told_of_whatever_it_releases(tmp_path, monkeypatch):
+    """What comes to a worker that has no way to the ledger, also what is made there."""
+    with PrivacyLedger(100.0, 1e-6, path=tmp_path / "ledger"):
+        pickled = pickle.dumps(fitted())
+    (tmp_path / "ledger").unlink()
+    monkeypatch.setattr(watch, "_IMPORTED", "another process")
+    for worker in (True, False):
+        monkeypatch.setattr(permission, "_HEARD_OF", {})
+        monkeypatch.setattr(permission, "_ARRIVED", {})
+        monkeypatch.setattr(permission, "in_worker", lambda worker=worker: worker)
+        model = pickle.loads(pickled)
+        for name in ALL:
+            with pytest.warns(PrivacyWarning, match="is not charged to any ledger: .*cannot be"):
+                ALL[name](model, epsilon=0.3)
 
 
 def test_a_model_says_which_of_several_ledgers_is_meant():
