@@ -109,6 +109,17 @@ CENTRED_BIAS = 0.6
 # Largest step, as learning rate times clip norm for rows of size 1.
 LARGEST, CENTRED_LARGEST = 16.0, 32.0
 
+# Clipping of a log loss moves its minimum, and most for rare classes. It is given up by and by as
+# the noise of privacy in a mean gradient falls beside that of chance: squares of their quotient
+# between which that happens; and noise multipliers of all steps together between which it may, of
+# an epsilon of about 12 and of 90. Usual budgets keep what all else was set with.
+OPENING, OPENING_MULTIPLIER = (3e-3, 3e-4), (0.4, 0.1)
+
+# With no clipping left: the clip norm, for residuals of at most 1, that no centred row with its
+# constant passes; the step that is stable whatever the rows are, times the curvature of the loss;
+# and how many times as many steps there are then, since those are short.
+OPEN_CLIP, OPEN_STEP, OPEN_STEPS = 1.25, 4 / 3, 5.0
+
 # Classes up to which the noise that is borne depends on the number of weights only.
 FEW_CLASSES = 20
 
@@ -125,6 +136,19 @@ def travel(*, walk: float, noise_size: float, n_samples: float, multiplier: floa
     the same, else its square stands for their number. The multiplier is that of all steps together.
     """
     return walk * noise_size ** (2 / 3) * n_samples / (multiplier * noise_size)
+
+
+def opened(multiplier: float, n_params: int, n_samples: int) -> float:
+    """How far clipping is given up, from 0 to 1, by the multiplier of all steps together.
+
+    The noise of privacy in a mean gradient has the square ``(multiplier / n)^2`` for each of p
+    weights, and that of chance about ``1 / n`` for all of them, in units of the clip norm.
+    """
+    multiplier = max(multiplier, 1e-100)
+    noise = multiplier**2 * n_params / n_samples
+    ways = ((noise, OPENING), (multiplier, OPENING_MULTIPLIER))
+    shares = [math.log(first / x) / math.log(first / last) for x, (first, last) in ways]
+    return min(max(min(shares), 0.0), 1.0)
 
 
 def many_classes(n_classes: int) -> float:

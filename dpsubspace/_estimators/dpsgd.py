@@ -401,12 +401,14 @@ class DPSGDFClassifier(LinearClassifier):
     which takes about twice the time. Where ``mean_error_`` is about half of ``radius_``, ``fit``
     warns that rows are still off centre.
 
-    ``clip_norm="auto"`` is a quarter of the bound on a row. How steps are made, what
-    ``epsilon=float("inf")`` does and how scores are corrected is said in :class:`DPSGDClassifier`.
-    The usual shift of rows of one length (``row_norm="l2"``) follows from their mean and the
-    weights. Columns in different units need public scaling first (:class:`BoundedScaler`). ``fit``
-    warns where the released mean shows that one or two columns make up most of the length of the
-    rows.
+    ``clip_norm="auto"`` is a quarter of the bound on a row. Where public sizes say that noise of
+    privacy is small beside chance, and steps are left to "auto" too, the log loss is clipped less
+    and less, at last next to nothing, with up to five times as many and shorter steps. How steps
+    are made, what ``epsilon=float("inf")`` does and how scores are corrected is said in
+    :class:`DPSGDClassifier`. The usual shift of rows of one length (``row_norm="l2"``) follows from
+    their mean and the weights. Columns in different units need public scaling first
+    (:class:`BoundedScaler`). ``fit`` warns where the released mean shows that one or two columns
+    make up most of the length of the rows.
 
     The practical version is Algorithm 3 of the paper. The paper leaves the neighbouring relation
     of the mean unstated and does not charge its grid search. Here both relations are supported and

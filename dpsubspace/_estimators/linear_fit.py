@@ -103,6 +103,7 @@ class LinearFit(Plan):
     encoded: bool = False  # Whether rows are those of a table
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
+    opened: float = 0.0  # How far clipping is given up: 0 is as usual, and 1 clips next to nothing
 
     # Before the data are seen ---------------------------------------------------------------
 
@@ -117,7 +118,9 @@ class LinearFit(Plan):
             adaptive = replace(self, centre=self.centre_if, centre_if=None).resolved(sizes)
             if self.centre_if.legible(adaptive.budget(sizes), n_samples):
                 return adaptive
-        return replace(self, centre_if=None, descent=with_steps(self, sizes))
+        multiplier = _multiplier(self, sizes)
+        fit = replace(self, centre_if=None, opened=self._opened(sizes, multiplier))
+        return replace(fit, descent=with_steps(fit, sizes, multiplier))
 
     def for_table(self, encoding: Encoding, limits: Any, *, estimated: bool = False) -> LinearFit:
         """The same on encoded tables, with targets within `limits`."""
@@ -139,6 +142,18 @@ class LinearFit(Plan):
             parts[INTERCEPT] = Part(_auto.INTERCEPT_SHARE, count=TIMES)
         return parts
 
+    def _opened(self, sizes: Sizes, multiplier: float) -> float:
+        """How far clipping is given up, by public sizes.
+
+        Rows that are not centred are clipped half as much, and end well as it is.
+        """
+        able = self.loss.probabilistic and self.guide is None and self.centre is not None
+        able = able and self.bounds.size < math.inf
+        n_params = self.scale(sizes).n_params
+        if not (able and multiplier and self.descent.chosen and n_params and sizes.n_samples):
+            return 0.0
+        return _auto.opened(multiplier, n_params, sizes.n_samples)
+
     def _shifts(self, sizes: Sizes) -> bool:
         """Whether scores are corrected after training, so that probabilities are right on average.
 
@@ -157,14 +172,22 @@ class LinearFit(Plan):
             clip_share = _auto.PERSON_CLIP
         size = self.bounds.size if size is None else size
         size = size if size < math.inf else 1.0  # rows that nothing bounds are taken to be of it
+        n_outputs, n_params, more_steps = sizes.n_outputs or 1, None, 1.0
+        if self.opened:
+            residual = self.loss.size * (1.0 if n_outputs == 1 else math.sqrt(2))
+            open_clip = _auto.OPEN_CLIP * residual
+            stable = _auto.OPEN_STEP / (self.loss.curvature * _auto.OPEN_CLIP**2) * open_clip
+            clip_share = clip_share ** (1 - self.opened) * open_clip**self.opened
+            largest = largest ** (1 - self.opened) * stable**self.opened
+            more_steps = _auto.OPEN_STEPS**self.opened
         clip_norm = clip_share * self.loss.size * size
         if self.descent.clip_norm != "auto":
             clip_norm = float(self.descent.clip_norm)
-        n_outputs, n_params = sizes.n_outputs or 1, None
         if sizes.n_features is not None:
             n_params = (sizes.known("n_features", "the step size") + 1) * n_outputs
         largest = min(largest, self.loss.largest_step * self.loss.size * clip_share)
-        return Scale(self.loss, n_outputs, n_params, size, clip_norm, largest)
+        found = Scale(self.loss, n_outputs, n_params, size, clip_norm, largest)
+        return replace(found, more_steps=more_steps)
 
     @property
     def _by_person(self) -> bool:
@@ -221,6 +244,8 @@ class LinearFit(Plan):
             rows = rows if interactions is None else rows.widened(interactions)
             usual = usual_of(features, to_numpy(weights), clip_norm, persons=sizes.persons)
             factor, intercept, doubt = noisy_map(rows, weights, usual, releases)
+            # Where less is clipped, there is less to correct.
+            factor, intercept = factor ** (1 - self.opened), intercept * (1 - self.opened)
         noise = self._noise_left(plan, clip_norm, features.n_samples, problem, budget, relevance)
         own, d = features.unscaled(factor * to_numpy(weights)), data.X.shape[1]
         behind = slice(d, d + (0 if interactions is None else interactions.width))
@@ -248,7 +273,9 @@ class LinearFit(Plan):
         self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget, rng: Any
     ) -> Relevance | None:
         """What decides during the steps which columns matter; None where nothing does."""
-        if self.groups is None or len(self.groups.shares) == 1 or not budget.private:
+        if self.groups is None or not budget.private:
+            return None
+        if len(self.groups.shares) == 1 and not self.opened:
             return None
         table, interactions = self.table, None
         each = _noise_of_entries(clip_norm, features.n_samples, budget)
@@ -258,7 +285,9 @@ class LinearFit(Plan):
                 means = mean_of_rows(shift.mean, features.bias)
             interactions = partial(drawn, table, means=means, rng=rng)
         n_samples = features.n_samples if self.loss.probabilistic else None
-        return Relevance(self.groups, plan, each, features.width, interactions, n_samples)
+        return Relevance(
+            self.groups, plan, each, features.width, interactions, n_samples, self.opened
+        )
 
     def _noise_left(
         self,
@@ -416,17 +445,23 @@ def budget_of(fit: Trains, sizes: Sizes) -> Budget:
     return _budget(fit, sizes, Part(1.0, int(fit.descent.n_iter), _rate(fit, sizes)))
 
 
-def with_steps(fit: Trains, sizes: Sizes) -> Descent:
+def with_steps(fit: Trains, sizes: Sizes, multiplier: float | None = None) -> Descent:
     """How a fit trains, with the number of steps that it is charged."""
-    n_iter, rate, multiplier = fit.descent.n_iter, _rate(fit, sizes), 0.0
-    if n_iter == "auto" and not fit.target.private:
+    if fit.descent.n_iter == "auto" and not fit.target.private:
         return replace(fit.descent, n_iter=MOST_ITERATIONS)
-    if n_iter == "auto" and fit.target.epsilon is not None and rate == 1:
-        # The multiplier of everything together does not depend on the number of steps.
-        once = _budget(fit, sizes, Part(1.0))
-        multiplier = once.scales[STEPS] * math.sqrt(once.parts[STEPS].share)
-    steps = fit.descent.steps(rate, multiplier, sizes, fit.scale(sizes))
+    multiplier = _multiplier(fit, sizes) if multiplier is None else multiplier
+    steps = fit.descent.steps(_rate(fit, sizes), multiplier, sizes, fit.scale(sizes))
     return replace(fit.descent, n_iter=steps)
+
+
+def _multiplier(fit: Trains, sizes: Sizes) -> float:
+    """Noise multiplier of everything together, where it decides steps; else 0."""
+    asked = fit.target.private and fit.target.epsilon is not None
+    if not asked or fit.descent.n_iter != "auto" or _rate(fit, sizes) < 1:
+        return 0.0
+    # It does not depend on the number of steps.
+    once = _budget(fit, sizes, Part(1.0))
+    return once.scales[STEPS] * math.sqrt(once.parts[STEPS].share)
 
 
 def _budget(fit: Trains, sizes: Sizes, steps: Part) -> Budget:

@@ -281,6 +281,7 @@ class Scale:
     largest: float  # Bound on the learning rate times the clip norm, for rows of size 1
     shorter: float = 1.0  # Length of the descent beside that of a linear model
     growing: bool = True  # Whether momentum grows in place of more steps
+    more_steps: float = 1.0  # How many times as many steps there are as usual
 
     def travel(
         self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
@@ -327,7 +328,14 @@ class Descent:
             return _auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
         n_samples = sizes.known("n_samples", "the step size")
         way = scale.travel(n_samples, multiplier, math.sqrt)
-        return _auto.n_steps(way, scale.largest, growing=scale.growing)
+        found = _auto.n_steps(way, scale.largest, growing=scale.growing)
+        return round(scale.more_steps * found)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether public sizes choose the steps, their length and what they clip."""
+        asked = self.n_iter, self.learning_rate, self.clip_norm, self.momentum
+        return self.batch_size is None and set(asked) == {"auto"}
 
     def plan(
         self,
@@ -397,10 +405,14 @@ class TrainingPlan:
         first = self.first_averaged if self.average else self.n_iter - 1
         return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
-    def noise_before(self, t: int) -> np.ndarray:
-        """Weight of the noise of each earlier step in the weights before step `t`, (t,)."""
+    def noise_before(self, t: int, curvature: float | None = None) -> np.ndarray:
+        """Weight of the noise of each earlier step in the weights before step `t`, (t,).
+
+        By the curvature of the penalty, or by another one.
+        """
         momentum, rate = self.momentum or 0.0, self.learning_rate
-        return noise_of_mean(self.n_iter, rate, momentum, t - 1, self.alpha, stop=t)[:t]
+        curvature = self.alpha if curvature is None else curvature
+        return noise_of_mean(self.n_iter, rate, momentum, t - 1, curvature, stop=t)[:t]
 
     def noise_beside(self, curvatures: np.ndarray, usual: float) -> np.ndarray:
         """Size of the noise in what is returned by these curvatures, beside that by a usual one."""

@@ -29,6 +29,9 @@ from dpsubspace._solvers.descent import TrainingPlan
 # (benchmarks/pages/table_columns.md), a few seeds each.
 _TURNS, _KEPT = (0.15, 0.25, 0.4, 0.55), 0.15
 _ADDING = 0.25  # The turn at which columns are added
+# When penalties follow from weights again, and weights from penalties, where little is clipped.
+_LATER = (0.25, 0.4, 0.55, 0.65, 0.75, 0.85)
+_CURVATURES = 8  # between which what noise leaves in weights is interpolated
 _STABLE = 0.5  # most that a penalty times the learning rate can be
 
 
@@ -58,7 +61,8 @@ class Relevance:
     `each` is the standard deviation of the noise of an entry of a mean gradient. `interactions`
     makes more columns of the shares that were found, (g,), or none: the descent goes on with these
     as well, from weights of 0. `n_samples` is the number of records, for losses of probabilities
-    that may be penalised by what was found; None leaves the penalty of the plan.
+    that may be penalised by what was found; None leaves the penalty of the plan. `opened` is how
+    far clipping is given up, from 0 to 1.
     """
 
     def __init__(
@@ -69,11 +73,14 @@ class Relevance:
         width: int,
         interactions: Callable[[np.ndarray], Added | None] | None = None,
         n_samples: int | None = None,
+        opened: float = 0.0,
     ):
         self._groups, self._plan, self._each = groups, plan, each
         self._others = np.ones(width - len(groups.of))
         self._turns = {round(turn * plan.n_iter) for turn in _TURNS} - {0}
-        self._n_samples, self._penalties = n_samples, np.zeros(len(groups.shares))
+        self._later = {round(turn * plan.n_iter) for turn in _LATER if opened}
+        self._opened, self._n_samples = opened, n_samples
+        self._penalties = np.zeros(len(groups.shares) + 1)  # and that of columns that were added
         self._more, self._adding = interactions, max(1, round(_ADDING * plan.n_iter))
         self.added: Added | None = None  # columns behind the first p
         self._beside = np.zeros(plan.n_iter)  # as `_carried`, of these columns
@@ -99,6 +106,9 @@ class Relevance:
 
     def turn(self, t: int, *params: Array) -> tuple[Array, ...] | None:
         """Weights and their velocity for new shares, where these change before step `t`."""
+        if t in self._later - self._turns and self._n_samples is not None:
+            self._penalise(t, params[0])
+            return params
         if t not in self._turns:
             return None
         of, before = self._groups.of, self.columns
@@ -106,11 +116,9 @@ class Relevance:
         energies = np.bincount(of, np.sum(found**2, axis=1))
         noise = self._plan.noise_before(t) ** 2 @ self._carried[:t] ** 2
         noise = noise * self._each**2 * self._sizes * found.shape[1]
+        if self._n_samples is not None and (t == max(self._turns) or t in self._later):
+            self._penalise(t, params[0])
         left, self._shares = shrunk(energies, noise, self._groups.shares)
-        if self._n_samples is not None and t == max(self._turns):
-            self._penalties = penalties(
-                energies, noise, self._groups, found.shape[1], self._n_samples, self._plan.alpha
-            )
         if self._more is not None and t == self._adding:
             self.added = self._more(self._shares)
             self._beside[t:] = 0.0 if self.added is None else np.sqrt(self.added.share)
@@ -119,6 +127,42 @@ class Relevance:
         self._carried[t:] = self._of_groups
         kept = np.append(left[of] * before[: len(of)], self.columns[len(of) :])
         return tuple(self._times(kept / self.columns, each) for each in params)
+
+    def _penalise(self, t: int, params: Array) -> None:
+        """Find penalties by what was released before step `t`."""
+        groups, carried, columns = self._groups, self._carried[:t], self.columns
+        if self._opened and self.added is not None:
+            # All that were added are one more group.
+            more, number = self.added, len(groups.shares)
+            of = np.append(groups.of, np.full(more.width, number))
+            groups = Groups(of, np.append(groups.shares, more.share))
+            carried = np.column_stack([carried, self._beside[:t]])
+        found = columns[: len(groups.of), None] * to_numpy(params)[: len(groups.of)]
+        energies = np.bincount(groups.of, np.sum(found**2, axis=1))
+        noise = self._noise_before(t, groups, carried, found.shape[1])
+        assert self._n_samples is not None
+        each = penalties(energies, noise, groups, found.shape[1], self._n_samples, self._plan.alpha)
+        self._penalties[: len(each)] = each
+
+    def _noise_before(
+        self, t: int, groups: Groups, carried: np.ndarray, n_outputs: int
+    ) -> np.ndarray:
+        """Squares of noise in groups of weights before step `t`, on average, (g,).
+
+        Curvature pulls weights back from where noise takes them: that of the penalty, and where
+        little is clipped, that of the loss too.
+        """
+        sizes = np.bincount(groups.of, minlength=len(groups.shares))
+        if not self._opened:
+            found = self._plan.noise_before(t) ** 2 @ carried**2
+        else:
+            pull = self._opened * curvatures(groups, n_outputs) + self._plan.alpha
+            pull = np.clip(pull, 1e-12, 1 / max(self._plan.learning_rate, 1e-300))
+            grid = np.geomspace(pull.min(), pull.max(), _CURVATURES)
+            at = [self._plan.noise_before(t, h) ** 2 @ carried**2 for h in grid.tolist()]
+            columns = zip(pull, np.transpose(at), strict=True)
+            found = np.array([np.interp(h, grid, own) for h, own in columns])
+        return found * self._each**2 * sizes * n_outputs
 
     def widened(self, entries: Array, value: float) -> Array:
         """Entries (width, c) of columns, with one value for those that were added."""
@@ -134,11 +178,12 @@ class Relevance:
         That of the plan at least, which bounds the noise that is left in weights
         (:func:`~dpsubspace._solvers.descent.noise_of_descent`).
         """
-        own = self._penalties[self._groups.of] * self.columns[: len(self._groups.of)] ** 2
-        least = self._plan.alpha
+        of, least = self._groups.of, self._plan.alpha
+        if self.added is not None:
+            of = np.append(of, np.full(self.added.width, len(self._groups.shares)))
+        own = self._penalties[of] * self.columns**2
         most = max(least, _STABLE / max(self._plan.learning_rate, 1e-300))
-        added = np.full(0 if self.added is None else self.added.width, least)
-        found = np.concatenate([np.clip(own, least, most), added, np.zeros_like(self._others)])
+        found = np.concatenate([np.clip(own, least, most), np.zeros_like(self._others)])
         return as_like(found, like)[:, None]
 
     def unweighed(self, weights: Array) -> Array:
@@ -209,17 +254,22 @@ def penalties(
     of privacy holds weights back from the chance of single rows, as a penalty would: a penalty
     counts as far as that chance is not hidden by noise.
     """
-    classes = max(n_outputs, 2)
+    bent, classes = curvatures(groups, n_outputs), max(n_outputs, 2)
     sizes = np.bincount(groups.of, minlength=len(groups.shares)).astype(np.float64)
-    curvatures = groups.shares / np.maximum(sizes, 1.0) * (classes - 1) / classes**2 / 2
     free, found = (classes - 1) * sizes, np.full(len(sizes), least)
     if least == 0.0:
         return found
     for _ in range(_ROUNDS):
-        decided = free * curvatures / (curvatures + found)
-        found = np.minimum(decided / (n_samples * np.maximum(energies, 1e-300)), _MOST * curvatures)
-    chance = free / (n_samples * (curvatures + found))
+        decided = free * bent / (bent + found)
+        found = np.minimum(decided / (n_samples * np.maximum(energies, 1e-300)), _MOST * bent)
+    chance = free / (n_samples * (bent + found))
     return np.maximum(found * chance / (chance + noise), least)
+
+
+def curvatures(groups: Groups, n_outputs: int) -> np.ndarray:
+    """Curvature of the log loss by weights of each group, for equally frequent classes, (g,)."""
+    sizes, classes = np.bincount(groups.of, minlength=len(groups.shares)), max(n_outputs, 2)
+    return groups.shares / np.maximum(sizes, 1.0) * (classes - 1) / classes**2 / 2
 
 
 # Until the number of decided weights settles; what leaves next to nothing of a weight.
