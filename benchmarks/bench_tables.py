@@ -6,6 +6,8 @@ dask      a table of numbers, categories and gaps is written as Parquet and fitt
           the same workers at once, *ratio* of the two; a part of a worker, encoded and as codes and
           numbers, and peaks of memory
 memory    the same in memory, in a process of its own: seconds, peak, and what is held
+narrow    memory of a table of two numbers and one category, by what is made of it: anonymous memory
+          above that of the process with the table, in bytes a row and in tables; a process each
 streaming the files read again in each step, in a process of its own: *pass_s* and *cpu_s* the
           medians of the steps, of wall and processor time, *read_s* to read the same columns by
           PyArrow alone, peak of memory. Whole fits of `--rows`, and 2 steps of `--streamed` rows
@@ -14,9 +16,9 @@ forming   processor time a row, in nanoseconds, to encode it and keep it, to kee
 fits      processor seconds of whole fits in either form, one after the other, and how far apart
           their weights are over the largest of them
 
-usage: python benchmarks/bench_tables.py [dask memory streaming forming fits] [--rows 2000000]
-           [--streamed 10000000] [--columns 20] [--scratch FOLDER] [--models DPSGDFClassifier ...]
-           [--out benchmarks/results/tables_time.json]
+usage: python benchmarks/bench_tables.py [dask memory narrow streaming forming fits]
+           [--rows 2000000] [--streamed 10000000] [--columns 20] [--scratch FOLDER]
+           [--models DPSGDFClassifier ...] [--out benchmarks/results/tables_time.json]
 
 Encoded rows take about 1.7 kB each where there are 20 columns.
 """
@@ -28,7 +30,7 @@ import warnings
 from unittest import mock
 
 import numpy as np
-from _run import in_turns, run
+from _run import in_turns, resources, run
 from bench_dask import Watched, cluster, peak
 
 from dpsubspace import (
@@ -38,6 +40,9 @@ from dpsubspace import (
     DPSGDFClassifier,
     Range,
     Schema,
+    private_coefficients,
+    private_counts,
+    private_summary,
     tabular_pipeline,
 )
 from dpsubspace._gradients.clipping import clipped_sum
@@ -201,6 +206,55 @@ def memory(args):
             yield alone.apply(here, (name, args.rows, args.columns))
 
 
+# Of 17 bytes a row: two numbers and one category.
+NARROW = {"age": Range(0, 90), "pressure": Range(60, 200), "ward": Categories(WARDS)}
+COEFFICIENTS = NARROW | {"label": Categories([0, 1])}
+USES = {
+    "fit of DPSGDFClassifier": lambda X, y: tabular_pipeline(DPSGDFClassifier(), NARROW).fit(X, y),
+    "fit of DPSGDClassifier": lambda X, y: tabular_pipeline(DPSGDClassifier(), NARROW).fit(X, y),
+    "fit of DPLinearRegression": lambda X, y: tabular_pipeline(
+        DPLinearRegression(), NARROW, target=Range(-1, 2)
+    ).fit(X, y),
+    "private_coefficients": lambda X, y: private_coefficients(
+        X.assign(label=y), COEFFICIENTS, "label"
+    ),
+    "private_summary": lambda X, y: private_summary(X, NARROW),
+    "private_counts": lambda X, y: private_counts(X, NARROW, ["age", "ward"]),
+}
+
+
+def use(name, n):
+    """What one use of a narrow table takes, in a process that does nothing else."""
+    import pandas as pd
+
+    warnings.simplefilter("ignore")
+    rng = np.random.default_rng(0)
+
+    def narrow_table(n):
+        numbers = {"age": rng.uniform(0, 90, n), "pressure": rng.uniform(60, 200, n)}
+        codes = rng.integers(0, len(WARDS), n, dtype=np.int8)
+        frame = pd.DataFrame(numbers | {"ward": pd.Categorical.from_codes(codes, WARDS)})
+        return frame, rng.integers(0, 2, n, dtype=np.int8)
+
+    frame, y = narrow_table(n)
+    USES[name](*narrow_table(2000))  # what is imported on first use
+    found = resources(lambda: USES[name](frame, y))
+    own, more = frame.memory_usage(index=False).sum(), 1e6 * (found["peak_mb"] - found["start_mb"])
+    return {
+        "use": name,
+        "rows": n,
+        "bytes_a_row": round(more / n),
+        "tables": round(more / own, 1),
+        "cpu_s": round(found["cpu_s"], 1),
+    }
+
+
+def narrow(args):
+    for name in USES:
+        with multiprocessing.get_context("spawn").Pool(1) as alone:
+            yield alone.apply(use, (name, args.rows))
+
+
 def streamed(name, folder, columns, options):
     """One fit of a dataset, in a process that does nothing else."""
     import pyarrow.dataset as ds
@@ -316,7 +370,14 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(
         __doc__,
-        {"dask": dask, "memory": memory, "streaming": streaming, "forming": forming, "fits": fits},
+        {
+            "dask": dask,
+            "memory": memory,
+            "narrow": narrow,
+            "streaming": streaming,
+            "forming": forming,
+            "fits": fits,
+        },
         {
             "rows": 2_000_000,
             "streamed": 10_000_000,
