@@ -31,7 +31,7 @@ from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows_and_targets, named
 from dpsubspace._rows.records import Records, check_groups, check_order
 from dpsubspace._rows.remote import sum_over_parts, where_rows_are
-from dpsubspace._solvers.equations import PARTS, Design, released_equations
+from dpsubspace._solvers.equations import PARTS, Design, parts_of, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
 from dpsubspace._tables.cells import in_unit, middle_of, values_of
 from dpsubspace._tables.kinds import MISSING, UNKNOWN, Categories, Range
@@ -370,7 +370,8 @@ def private_coefficients(
 
     Released, as Gaussian mechanisms that are calibrated together: the second moment of rows on
     their ranges; the mean score at weights of zero, and at weights that follow from what was
-    released, twice, each time with the mass of what is cut from residuals; counts of residuals by
+    released, twice, or for "logistic" thirteen times where that adds little noise, each time with
+    the mass of what is cut from residuals; counts of residuals by
     size; for "logistic" the curvature; and with the last score the second moment of what records
     bring to it, and for "linear" the sum of squared residuals. With d columns, and one
     more for the constant, the norm of a row is at most ``sqrt(d + 1)``; so the sensitivity
@@ -425,8 +426,12 @@ def private_coefficients(
     table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
     records = check_groups(groups, table.numbers)
-    budget = Budget.split(goal, PARTS[coding.family], records.n)
     noise, columns = as_noise(random_state), len(schema) - 1
+    budget = Budget.split(goal, PARTS[coding.family], records.n)
+    if budget.private:
+        of_score = budget.scales["second score"]
+        parts = parts_of(coding.family, of_score, columns + 1, records.n)
+        budget = Budget.split(goal, parts, records.n)
     call = PrivateCall(
         "private_coefficients", budget, noise, records, columns, ("the schema of the table",)
     )

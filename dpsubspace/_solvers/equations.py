@@ -54,6 +54,12 @@ PARTS = {
     },
 }
 
+# How often the second score is released for "logistic", each time where the last has led, if all of
+# that adds a noise to a mean score that is so little beside that of sampling (half of
+# ``1 / sqrt(n)``, or less). One step from weights of 0 is not nearly enough for strong effects,
+# whatever is paid for it.
+_ROUNDS, _LITTLE = 12, 0.5
+
 # Shares of the scores after the first that the mass of what is cut has, and those of the last that
 # the second moment and the square of residuals have.
 _OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.30, 0.12, 0.05
@@ -91,6 +97,19 @@ _BODY = 0.8
 # Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
 # large as the mass, and whose noise is as large as that of the mass, then cover as they say.
 _DOUBT = 0.5
+
+
+def parts_of(family: str, multiplier: float, size: int, n: int) -> dict[str, Part]:
+    """Releases with their shares: the second score is taken more often where noise allows it.
+
+    `multiplier` is that of the noise of the second score if it is released once, `size` that of
+    the design, and n the number of records: all are public.
+    """
+    parts = PARTS[family]
+    most = 0.5 * multiplier * math.sqrt(size * _ROUNDS / n)  # beside 1 / sqrt(n), of residuals
+    if family == "linear" or most > _LITTLE / 2:
+        return parts
+    return {**parts, "second score": replace(parts["second score"], count=_ROUNDS)}
 
 
 @dataclass(frozen=True)
@@ -322,7 +341,9 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
     (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
     (:func:`moment_of_scores`), and for "linear" the sum of squares of residuals
-    (:func:`square_sum`). The curvature is the second moment of rows times the
+    (:func:`square_sum`). Where there is little noise, the second score of "logistic" is released
+    more than once, each time at weights that follow from the last (:func:`parts_of`): as many
+    Gaussian mechanisms, which are charged. The curvature is the second moment of rows times the
     root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
     postprocessing.
     """
@@ -346,6 +367,9 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     most = cut_of_residuals(design, weights, length / root, releases)
     second = _score_and_mass("second score", design, weights, most, releases)
     sampling = linear * most**2 / (60 * n)
+    for _ in range(releases.budget.parts["second score"].count - 1):
+        weights = weights + known.solved(second.score, second.variance)[0]
+        second = _score_and_mass("second score", design, weights, most, releases)
     last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
     if not linear:
         total = curvature_sum(design, last_weights)
