@@ -22,12 +22,17 @@ were before, and that there are n has the probability ``n^n e^-n / n!``, which i
 
 So tables of which many rows are equal by chance, such as some columns of yes and no, are taken.
 Where public rows are refused, that chance is below 1e-6; about 20 of them are needed for that.
+
+Rows are compared as they are, in float32, and as whoever may have copied them has rounded them: to
+decimals, to significant digits, or to half precision. How that was shows in the public rows alone,
+so that the lemma holds for each of these up to four comparisons. Rows to which noise was added,
+however little, are not found: no rounding tells whether two of them are near by chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +49,11 @@ _CHANCE = 1e-6
 # Columns that are compared first, rows of which these are looked at together, and entries of those
 # that are left.
 _FIRST, _ROWS, _ENTRIES = 8, 1 << 14, 1 << 20
+# The same columns where entries are rounded, which takes longer than to compare them.
+_FEW = 3
+
+# Rows of a set that tell how it was rounded, and fewest rows of one that is looked at for that.
+_TOLD, _LEAST = 64, 20
 
 
 def refuse_private(given: Any, X: Any, sets: Sequence[Any]) -> None:
@@ -64,19 +74,19 @@ def refuse_private_rows(X: Any, public: Mapping[str, Any]) -> None:
     """
     if not public:
         return
-    sets = {name: _Sought.of([rows]) for name, rows in public.items()}
-    if len(sets) > 1:
-        sets[f"{' and '.join(list(public)[:2])}{' ...' * (len(public) > 2)}"] = _Sought.of(
-            public.values()
-        )
-    found = [*for_each_part(_counts, tuple(sets.values()), X)]
-    for i, (name, sought) in enumerate(sets.items()):
+    sets = [(name, each) for name, rows in public.items() for each in _Sought.each_of([rows])]
+    if len(public) > 1:
+        name = f"{' and '.join(list(public)[:2])}{' ...' * (len(public) > 2)}"
+        sets += [(name, each) for each in _Sought.each_of(public.values())]
+    found = [*for_each_part(_counts, tuple(sought for _, sought in sets), X)]
+    for i, (name, sought) in enumerate(sets):
         if sought.are_private(sum(counts[i] for counts, _ in found), sum(n for _, n in found)):
+            rounded = "" if sought.form is None else f", {sought.form.words}"
             raise ValueError(
-                f"`{name}` holds private rows: at least half of them are rows of `X` too. Nothing"
-                " protects public rows, and a model may show them. Pass rows that are really"
-                " public, or none. If those in both are public already, they need no protection:"
-                " leave them out of `X`."
+                f"`{name}` holds private rows: at least half of them are rows of `X` too{rounded}."
+                " Nothing protects public rows, and a model may show them. Pass rows that are"
+                " really public, or none. If those in both are public already, they need no"
+                " protection: leave them out of `X`."
             )
 
 
@@ -147,6 +157,65 @@ def _memory(rows: Any) -> Iterable[np.ndarray]:
 
 
 @dataclass(frozen=True)
+class _Form:
+    """How a set was rounded: each column by its own number, and by 0 where it was not."""
+
+    words: str
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    numbers: np.ndarray  # (n_columns,)
+
+    def of(self, entries: np.ndarray, columns: Any) -> np.ndarray:
+        """The same entries of some columns, rounded as well."""
+        numbers = self.numbers if columns is None else self.numbers[columns]
+        found = self.function(entries, numbers)
+        return found if numbers.all() else np.where(numbers > 0, found, entries)
+
+    @classmethod
+    def all_of(cls, entries: np.ndarray) -> list[_Form]:
+        """All ways in which a set may have been rounded, by some of its rows."""
+        some = entries[:: max(1, len(entries) // _TOLD)]
+        found = []
+        for words, function, most in _ROUNDED:
+            numbers = np.zeros(some.shape[1], dtype=np.int64)
+            for number in range(most, 0, -1):
+                rounded = _short(function(some, np.full(len(numbers), number)))
+                same = (rounded == _short(some)) | np.isnan(some)
+                numbers[same.all(axis=0)] = number
+            if numbers.any():
+                found.append(cls(words, function, numbers))
+        return found
+
+
+def _to_decimals(entries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    factors = _POWERS[numbers - 1]
+    return np.rint(entries * factors) / factors
+
+
+def _to_digits(entries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    places = np.floor(np.log10(np.abs(entries)))
+    places = np.where(np.abs(places) < _LONGEST, places, 0).astype(np.intp)  # of 0 and of no number
+    sizes = _POWERS[numbers - 1 - places]  # from the end for what is below 0
+    return np.rint(entries * sizes) / sizes
+
+
+def _to_half(entries: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return entries.astype(np.float16).astype(np.float64)
+
+
+# Powers of 10, of negative exponents from the end, for entries that are not larger than float32 is.
+_LONGEST = 46
+_POWERS = 10.0 ** np.concatenate([np.arange(_LONGEST + 6), np.arange(-_LONGEST - 6, 0)])
+
+# What rows are compared as, besides as they are: in words, how, and up to which number. A number is
+# one more than that of decimals, or that of digits.
+_ROUNDED = (
+    ("rounded to decimals", _to_decimals, 6),
+    ("rounded to significant digits", _to_digits, 5),
+    ("in half precision", _to_half, 1),
+)
+
+
+@dataclass(frozen=True)
 class _Sought:
     """Different rows of a public set, and how often it has each of them."""
 
@@ -154,27 +223,44 @@ class _Sought:
     times: np.ndarray  # (u,)
     columns: np.ndarray  # Some that tell rows apart
     first: np.ndarray  # Keys of rows by these alone, sorted
+    form: _Form | None = None  # How private rows are rounded before they are compared
 
     @classmethod
-    def of(cls, sets: Iterable[Any]) -> _Sought:
+    def each_of(cls, sets: Iterable[Any]) -> list[_Sought]:
+        """Rows as they are, and as those that they may be rounded ones of."""
         entries = np.concatenate([_entries(rows) for rows in sets])
+        with np.errstate(all="ignore"):
+            forms = [] if len(entries) < _LEAST else _Form.all_of(entries.astype(np.float64))
+        return [cls.of(entries), *(cls.of(entries, form) for form in forms)]
+
+    @classmethod
+    def of(cls, entries: np.ndarray, form: _Form | None = None) -> _Sought:
         some = np.sort(entries[:1000], axis=0)
-        columns = np.argsort(-(some[1:] != some[:-1]).sum(axis=0), kind="stable")[:_FIRST]
+        columns = np.argsort(-(some[1:] != some[:-1]).sum(axis=0), kind="stable")
+        columns = columns[: _FIRST if form is None else _FEW]
         keys, times = np.unique(_keys(entries), return_counts=True)
-        return cls(keys, times, columns, np.unique(_keys(entries[:, columns])))
+        return cls(keys, times, columns, np.unique(_keys(entries[:, columns])), form)
 
     def counts(self, rows: Any, n: int) -> np.ndarray:
         """How often each of them is among n rows."""
         near = []
         for some in slices(n, _ROWS):
-            keys = _keys(_entries(rows, some, self.columns))
+            if self.form is not None and not some.start and self._changes_nothing(rows, some):
+                break  # which the comparison of rows as they are has seen
+            keys = _keys(_entries(rows, some, self.columns, self.form))
             near.append(some.start + np.flatnonzero(_places(self.first, keys) >= 0))
         found = np.zeros(len(self.keys), dtype=np.int64)
         left = np.concatenate(near) if near else np.zeros(0, dtype=np.intp)
         for some in slices(len(left), max(1, _ENTRIES // max(1, _width(rows)))):
-            places = _places(self.keys, _keys(_entries(rows, left[some])))
+            places = _places(self.keys, _keys(_entries(rows, left[some], None, self.form)))
             found += np.bincount(places[places >= 0], minlength=len(found))
         return found
+
+    def _changes_nothing(self, rows: Any, some: slice) -> bool:
+        """Whether some rows are as they were once they are rounded."""
+        some = slice(some.start, min(some.stop, some.start + _TOLD))
+        rounded = _entries(rows, some, None, self.form)
+        return np.array_equal(_entries(rows, some), rounded, equal_nan=True)
 
     def are_private(self, counts: Any, n: int) -> bool:
         """Whether as many of them are private as chance does not explain, and half of them."""
@@ -199,15 +285,24 @@ def _width(rows: Any) -> int:
     return rows.shape[1]
 
 
-def _entries(rows: Any, some: Any = slice(None), columns: Any = None) -> np.ndarray:
+def _entries(
+    rows: Any, some: Any = slice(None), columns: Any = None, form: _Form | None = None
+) -> np.ndarray:
     """Some entries of rows, in float32, which tells nearly all numbers apart."""
     if hasattr(rows, "numbers"):  # a table: nothing is encoded yet
         found: Any = np.column_stack([rows.numbers[some], rows.codes[some]])
     else:
         found = rows[some]
     found = found if columns is None else found[:, columns]
+    found = found.toarray() if sparse.issparse(found) else found
     with np.errstate(all="ignore"):  # of what is beyond float32
-        return np.asarray(found.toarray() if sparse.issparse(found) else found, dtype=np.float32)
+        if form is not None:
+            found = form.of(np.asarray(found, dtype=np.float64), columns)
+        return _short(found)
+
+
+def _short(entries: Any) -> np.ndarray:
+    return np.asarray(entries, dtype=np.float32)
 
 
 def _keys(entries: np.ndarray) -> np.ndarray:
