@@ -652,6 +652,22 @@ def test_a_subclass_counts_as_ours_unless_rows_get_to_what_it_changes(kind):
         assert not learns_as_ours(made.__new__(made))
 
 
+def test_a_function_before_persons_is_taken_where_somebody_answers_for_it():
+    """As the page on several rows says: as it is in a block, and frozen by the ledger itself."""
+    plain, groups = FunctionTransformer(np.log1p), {"dpsgdclassifier__groups": np.arange(60) // 2}
+    frozen = before(FrozenEstimator(FunctionTransformer(np.log1p).fit(X)))
+    book = PrivacyLedger(epsilon=1e3, delta=1e-5, unit="person")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        book.fit(frozen, np.abs(X), Y, **groups)
+        with book:
+            bare = before(plain).fit(np.abs(X), Y, **groups)
+        with pytest.raises(PrivacyError, match="Wrap a FunctionTransformer"):
+            book.fit(before(plain), np.abs(X), Y, **groups)
+    assert len(book) == 2 and book.seen == ()
+    assert privacy_report(frozen).holds and not privacy_report(bare).holds
+
+
 def test_a_search_takes_no_answers_of_a_subclass():
     """What it says of a held-out row might depend on the other ones."""
     answering = type("Answering", (DPSGDClassifier,), {"predict": lambda self, X: X})
