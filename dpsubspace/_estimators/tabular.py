@@ -291,8 +291,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     A classifier that predicts probabilities says after the fit if one column alone decides nearly
     every outcome, by what was released: such a column often copies the outcome, or was filled in
-    after it. A copy with a few errors in a hundred, and any in few rows, may not be told, and
-    nothing is released of a regression that would tell it.
+    after it. A copy with a few errors in a hundred, and any in few rows, may not be told, and a
+    regression does not tell of it.
 
     The `alpha` of a classifier is the least penalty on weights: it penalises those of a column
     more where released weights show that rows would be fitted by chance. 0 turns this off.

@@ -91,6 +91,7 @@ def noisy_map(source: Any, params: Array, usual: np.ndarray, releases: Releases)
     """
     factor, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
     spread, spreads, doubts = 0.0, np.full(len(usual), _auto.SHIFT_SPREAD), []
+    noise = 0.0
     for _ in range(TIMES):
         total = _sums(source.with_loss(Rescaled(source.loss, factor, shift)), params)
         noise = max(releases.noise_of(INTERCEPT, total), 1e-9)

@@ -408,7 +408,8 @@ class Counted:
         value = np.asarray(formula(on_simplex(self._as_matrix(self._counts), self.n), self.n))
         if not np.isfinite(value).all():
             return noisy
-        return Value(float(value), *map(float, holding(value, noisy.low, noisy.high)))
+        low, high = holding(value, noisy.low, noisy.high)
+        return Value(float(value), float(low), float(high))
 
     def _whole_matrix(self, level: float) -> Value:
         """Entries that are not negative and add up to all records, in the order of the classes."""
