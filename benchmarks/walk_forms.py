@@ -4,9 +4,10 @@ The full product of the tables in ``tests/forms.py``, of which the default suite
 cell is a fit inside of a ledger. It has a *fault* where an error came after something was charged,
 where a message has an entry of the rows, and where, of persons, it has the number of rows. A cell
 whose error is neither a ValueError nor a TypeError is shown as well. With ``--persons`` rows are of
-persons, and ``--share 2/4`` walks the second of four parts.
+persons, with ``--rare`` a container or a type is one of ``tests/rare_forms.py``, and ``--share
+2/4`` walks the second of four parts.
 
-usage: python benchmarks/walk_forms.py [--role X] [--persons] [--door DPPCA] [--share 1/1]
+usage: python benchmarks/walk_forms.py [--role X] [--persons] [--rare] [--door DPPCA] [--share 1/1]
 """
 
 import argparse
@@ -34,12 +35,13 @@ def main():
     parser.add_argument("--role", choices=forms.ROLES, default="X")
     parser.add_argument("--door", choices=forms.DOORS, action="append")
     parser.add_argument("--persons", action="store_true")
+    parser.add_argument("--rare", action="store_true")
     parser.add_argument("--share", default="1/1")
     asked = parser.parse_args()
     number, of = map(int, asked.share.split("/"))
     cells = [
         cell
-        for cell in forms.all_cells()
+        for cell in forms.all_cells(rare=asked.rare)
         if (cell.role, cell.persons) == (asked.role, asked.persons)
         and (not asked.door or cell.door in asked.door)
     ][number - 1 :: of]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, partial
+from itertools import product
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -697,13 +698,13 @@ def _walked(cell, given, ledger):
     return Outcome(end, tuple(faults), said, result)
 
 
-def all_cells():
-    """Every cell that there is."""
+def all_cells(*, rare=False):
+    """Every cell that there is; with `rare` those of forms that are met less often instead."""
     for name, door in DOORS.items():
         for role in ROLES:
             for persons in (False, True):
                 if not takes(door, role) or (persons and (role == "groups" or not door.groups)):
                     continue
-                for container in ALL_CONTAINERS:
-                    for values in ALL_VALUES:
+                for container, values in product(ALL_CONTAINERS, ALL_VALUES):
+                    if (container in CONTAINERS and values in VALUES) != rare:
                         yield Cell(name, container, values, role, persons)
