@@ -6,7 +6,7 @@ import json
 import math
 import reprlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral, Real
@@ -327,9 +327,27 @@ def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
         value = value.to_native()
     if hasattr(value, "collect_schema") and not hasattr(value, "shape"):
         raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
+    _refuse_unread(name, value)
     if read:
         _refuse_unreadable(name, value)
     return value
+
+
+def _refuse_unread(name: str, value: Any) -> None:
+    """ValueError for what has rows for other libraries, and neither an array nor columns."""
+    kind = type(value)
+    if hasattr(kind, "__arrow_c_stream__") and not (
+        hasattr(kind, "__array__") or hasattr(kind, "num_rows")
+    ):
+        raise ValueError(
+            f"`{name}` is a stream of Arrow ({kind.__name__}), whose rows can come in another order"
+            f" each time they are asked for, or once only: pass pyarrow.table({name})."
+        )
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
+        raise ValueError(
+            f"`{name}` has dictionaries as its rows, and columns are needed: pass"
+            f" pandas.DataFrame({name})."
+        )
 
 
 def _refuse_unreadable(name: str, value: Any) -> None:

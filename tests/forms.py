@@ -372,7 +372,7 @@ def _subspace(X, y, groups, X_public):
 
 def _length(rows):
     shape = getattr(rows, "shape", None)
-    return shape[0] if shape else len(rows)
+    return shape[0] if shape else len(rows) if hasattr(rows, "__len__") else N
 
 
 def _module(build):

@@ -141,6 +141,20 @@ class Stream:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
+class Relation(Stream):
+    """What a database will give, with names of columns and a shape, as DuckDB has it."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.shape, self.columns = (table.num_rows, table.num_columns), table.column_names
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, name):
+        raise TypeError("a relation is indexed by one name")
+
+
 class AsArray:
     """What has an array and nothing else."""
 
@@ -224,6 +238,7 @@ CONTAINERS = {
     "Arrow, large text": _arrow(_cast("large_string")),
     "Arrow, a null": _arrow(_with_a_null),
     "Arrow, stream": lambda array: Stream(_arrow(lambda column: column)(array)),
+    "Arrow, relation": lambda array: Relation(_arrow(lambda column: column)(array)),
     "Arrow, reader": lambda array: _arrow(lambda column: column)(array).to_reader(),
     "has an array": AsArray,
     "masked nowhere": np.ma.array,

@@ -13,7 +13,14 @@ from sklearn.base import BaseEstimator
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, row_norms
-from dpsubspace._checks import check_bool, check_bounds, check_choice, check_real, is_collection
+from dpsubspace._checks import (
+    check_bool,
+    check_bounds,
+    check_choice,
+    check_real,
+    is_collection,
+    unwrapped,
+)
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.bounds import warn_of_largest
 from dpsubspace._estimators.context import private_function
@@ -550,7 +557,7 @@ class _Function(BaseEstimator):
 
 
 def _is_column(X: Any) -> bool:
-    return checked_by(np.ndim, X) == 1
+    return checked_by(np.ndim, unwrapped("X", X)) == 1
 
 
 def _column(X: Any) -> Any:

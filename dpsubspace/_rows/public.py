@@ -33,6 +33,7 @@ def check_public_rows(
     sets = []
     for i, given in enumerate(X_public if several else (X_public,)):
         name = f"X_public[{i}]" if several else "X_public"
+        given = unwrapped(name, given)
         hint = _hint(given, several, labelled=hasattr(estimator, "fit"))
         sets.append(_checked_set(estimator, X, given, name, hint))
     if not sets:

@@ -214,6 +214,29 @@ def test_a_tensor_that_numpy_does_not_read_is_refused_with_the_way_out(role, con
         DOORS["GEPRegressor"].call(*(given[each] for each in ROLES))
 
 
+@pytest.mark.parametrize(
+    ("container", "way"),
+    [
+        ("Arrow, stream", "pyarrow.table"),
+        ("Arrow, relation", "pyarrow.table"),
+        ("Arrow, reader", "pyarrow.table"),
+        ("records", "pandas.DataFrame"),
+    ],
+)
+@pytest.mark.parametrize("door", DOORS)
+def test_rows_of_a_database_are_refused_with_the_way_out(door, container, way):
+    """Errors spoke of `dtype`, of an index or of `float()`, of what nobody had asked for."""
+    if DOORS[door].public:
+        _refuses_rows(Cell(door, container, "float64", "X_public"), way)
+    _refuses_rows(Cell(door, container, "float64"), way)
+
+
+def _refuses_rows(cell, way):
+    given = forms.arguments(cell)
+    with pytest.raises(ValueError, match=rf"`[^`]*` (is a stream|has dict).*: pass {way}\("):
+        DOORS[cell.door].call(*(given[each] for each in ROLES))
+
+
 class _Whole:
     """Rows that can be had together only, as those of columns of run ends of Arrow."""
 
