@@ -18,7 +18,7 @@ from dpsubspace._estimators.copies import copying_column, tell_of_copy
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import STEPS
-from dpsubspace._statistics.means import Focus
+from dpsubspace._statistics.means import ColumnShares, Focus
 from dpsubspace._statistics.quantiles import visible
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -79,7 +79,8 @@ def warn_of_bounds(
 
 def tell_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
     """Warn of what was released by a linear regressor where it tells of a poor result."""
-    _tell_of_units(estimator, found, budget)
+    if (shares := found.limits.shares) is not None:
+        _tell_of_lengths(estimator, shares)
     if checked.plan.decides_weights(checked.data.sizes(1)):
         _tell_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
     tell_of_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
@@ -252,18 +253,44 @@ def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     n_features = estimator.n_features_in_
     names = getattr(estimator, "feature_names_in_", range(n_features))
     found = _dominant(fitted.shift.mean, noise, n_features, fitted.limits.row_map)
-    columns = [f"{names[i]!r}" for i in found]
-    if columns:
-        several = len(columns) > 1
-        warn(
-            f"the released mean shows that column{'s' * several} {' and '.join(columns)}"
-            f" make{'s' * (not several)} up most of the length of the rows. Columns are in"
-            " different units or far from 0, and the model may hardly see the others. Scale the"
-            " columns before the fit, for example with a BoundedScaler.",
-            PrivacyWarning,
-            about=("units", type(estimator).__name__, *columns),
-        )
-    return bool(columns)
+    _tell_of_long(estimator, [f"{names[i]!r}" for i in found], "the released mean shows")
+    return len(found) > 0
+
+
+def _tell_of_lengths(estimator: Any, shares: ColumnShares) -> None:
+    """Warn where released numbers show that one or two columns make up the length of the rows."""
+    columns = [f"{name!r}" for name in _longest(estimator, shares)]
+    _tell_of_long(estimator, columns, "released numbers show")
+
+
+def _longest(estimator: Any, shares: ColumnShares) -> list[Any]:
+    """One or two columns that make up most of the length of rows, beside which others are short."""
+    d, largest = len(shares.values), np.argsort(-shares.values)[:2]
+    if d < 2:
+        return []
+    first, few = shares.values[largest[0]] - 2 * shares.noise, min(2, d - 1)
+    both = shares.values[largest[:few]].sum() - 2 * math.sqrt(few) * shares.noise
+    others = (1 - both) / (d - few)
+    if others > _auto.SHORT_COLUMNS * first:
+        return []
+    two = d >= _auto.MANY_COLUMNS and both >= _auto.TWO_COLUMNS
+    found = largest[: 1 if first >= _auto.ONE_COLUMN else 2 if two else 0]
+    names = getattr(estimator, "feature_names_in_", range(d))
+    return [names[i] for i in found]
+
+
+def _tell_of_long(estimator: Any, columns: list[str], show: str) -> None:
+    if not columns:
+        return
+    several = len(columns) > 1
+    warn(
+        f"{show} that column{'s' * several} {' and '.join(columns)}"
+        f" make{'s' * (not several)} up most of the length of the rows. Columns are in"
+        " different units or far from 0, and the model may hardly see the others. Scale the"
+        " columns before the fit, for example with a BoundedScaler.",
+        PrivacyWarning,
+        about=("units", type(estimator).__name__, *columns),
+    )
 
 
 def _tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:

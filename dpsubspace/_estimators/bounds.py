@@ -31,7 +31,9 @@ from dpsubspace._statistics.intervals import noisy_intervals
 from dpsubspace._statistics.means import (
     FOCUS,
     FOCUS_RELEASES,
+    ColumnShares,
     Focus,
+    noisy_column_shares,
     noisy_focus,
     noisy_mean,
     recentred_mean,
@@ -129,6 +131,9 @@ class AdaptiveCentre:
 
 # Bounds -----------------------------------------------------------------------------------------
 
+# What is released of how long columns are.
+LENGTHS = "lengths of columns"
+
 # Releases of counts that find the ranges of targets: octaves, and cells that are closer each time.
 # A target that is a million of its deviations from 0 needs all of them. One that is near 0 is
 # counted in the same cells again, and loses little.
@@ -146,6 +151,7 @@ class Limits:
     target_bounds: Any = None
     found: Mapping[str, Any] = field(default_factory=dict)
     focus: Focus | None = None  # Where in a public range targets were seen to lie
+    shares: ColumnShares | None = None  # What columns hold of the length of rows
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,7 @@ class ScaledRows:
     # Of the budget, for finding where in their range most targets lie; 0 takes the range.
     focus: float = 0.0
     narrower: float = 1.0  # How many times narrower that must be to take the place of the range
+    lengths: float = 0.0  # Of the budget, for telling what columns make up the length of the rows
     telling: bool = True  # Whether the range is public, so that users can be told that it is wrong
 
     @property
@@ -240,6 +247,8 @@ class ScaledRows:
             parts["targets"] = Part(n_targets * one, _LOOKS)
         if self.focus:
             parts[FOCUS] = Part(self.focus, FOCUS_RELEASES)
+        if self.lengths:
+            parts[LENGTHS] = Part(self.lengths)
         return parts
 
     def noise(self, budget: Budget, sizes: Sizes) -> float:
@@ -251,15 +260,16 @@ class ScaledRows:
         return noise
 
     def looking(self) -> ScaledRows:
-        """The same, which looks where in a range that is given the targets lie."""
+        """The same, which looks where in a range that is given the targets lie, and at columns."""
         if self.target_bounds is None:
             return self
-        return replace(self, focus=_auto.RANGE_SHARE, narrower=_auto.RANGE_FOCUS)
+        lengths = _auto.LENGTHS_SHARE if self.rows else 0.0
+        return replace(self, focus=_auto.RANGE_SHARE, narrower=_auto.RANGE_FOCUS, lengths=lengths)
 
     def for_table(self, bound: float, limits: Any, *, estimated: bool) -> ScaledRows:
         data_norm = bound if self.data_norm is None else self.data_norm
         own = {"focus": _auto.FOCUS_SHARE, "narrower": 1.0, "telling": not estimated}
-        return replace(self, data_norm=data_norm, target_bounds=limits, **own)
+        return replace(self, data_norm=data_norm, target_bounds=limits, lengths=0.0, **own)
 
     def __call__(self, data: Data, releases: Releases, loss: NumberLoss) -> Bounded:
         values = to_numpy(data.targets)
@@ -271,11 +281,15 @@ class ScaledRows:
         if FOCUS in releases and releases.budget.private:
             low, high, focus = focused(values, low, high, releases, self.narrower)
             focus = focus if self.telling else None
+        shares = None
+        if LENGTHS in releases and releases.budget.private:
+            shares = noisy_column_shares(data.X, releases, LENGTHS)
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
         targets = where_rows_are(_targets_like, loss, values, low, high, like)
-        return Bounded(Limits(row_map, (low.copy(), high.copy()), found, focus), targets, loss)
+        limits = Limits(row_map, (low.copy(), high.copy()), found, focus, shares)
+        return Bounded(limits, targets, loss)
 
     def _norm(self, data: Data, releases: Releases) -> tuple[float, bool]:
         if self.data_norm is not None or not self.rows:

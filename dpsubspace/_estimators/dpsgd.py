@@ -654,8 +654,11 @@ class DPSGDRegressor(LinearRegressor):
     rows than others, about a thousand at ``epsilon=1``. With fewer rows its range may be much too
     wide, and ``fit`` warns of it. Columns in different units need public scaling first
     (:class:`BoundedScaler`), since the largest decides the norm of a row, and columns far from 0
-    need a public shift. No released number tells whether they had it, so that ``fit`` cannot warn
-    of it. :class:`DPLinearRegression` needs none of this.
+    need a public shift. With `target_bounds`, a hundredth of the budget looks at it: what part of
+    the squared length of a row each column holds, on average, of which a record brings numbers from
+    0 that add up to 1 at most. A row changes their sum by at most 1 or sqrt(2). ``fit`` warns where
+    one column, or two of many, make up most of the length. Without `target_bounds` nothing is
+    looked at, and no released number tells. :class:`DPLinearRegression` needs none of this.
 
     Rows are divided by the bound on their norm, and targets are mapped from their range to [-1,
     1]: `alpha`, `learning_rate` and `clip_norm` are for these. ``clip_norm="auto"`` is 0.35 times

@@ -469,7 +469,8 @@ class GEPRegressor(LinearRegressor):
     of what public rows are good for; and at every step the noisy sum of clipped embeddings, all
     three as by :class:`GEPClassifier`. Here a fit to the public rows is right about a row if it is
     closer to the target than the mean of the public targets. A range in `target_bounds` is looked
-    at with a fiftieth of the budget, as by :class:`DPSGDRegressor`. The cost is that of eight
+    at with a fiftieth of the budget, and the columns with a hundredth, as by
+    :class:`DPSGDRegressor`. The cost is that of eight
     Gaussian mechanisms for targets and one for each of the others, those of the steps on Poisson
     batches where `batch_size` is set. Together they never cost more than `epsilon`. The unit is one
     row.

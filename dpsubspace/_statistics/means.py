@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from dpsubspace._array import (
     EPS,
@@ -15,6 +16,7 @@ from dpsubspace._array import (
     at_most,
     column_sums,
     namespace,
+    row_norms,
     slices,
     to_numpy,
     weighted,
@@ -90,6 +92,63 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     end = np.where(at_end & (away <= _NEAR_END), np.sign(mean), 0.0)
     ends = np.clip(mean - half, -1.0, 1.0), np.clip(mean + half, -1.0, 1.0)
     return Focus(*ends, deviation + 2 * own, seen, end, away)
+
+
+# Columns by length ------------------------------------------------------------------------------
+# What part of the squared length of rows each column holds: in different units one has nearly all.
+
+# How many rows are looked at, about, and how many of them at once.
+_LOOKED_AT, _AT_ONCE = 10_000, 1 << 12
+
+
+class ColumnShares(NamedTuple):
+    """Parts of the squared length of rows that columns hold on average, as was released."""
+
+    values: np.ndarray  # (d,)
+    noise: float  # Standard deviation of the noise of each
+
+
+def noisy_column_shares(X: Any, releases: Releases, name: str) -> ColumnShares:
+    """Release which part of the squared length of a row each column holds, on average.
+
+    `X` (n, d) are the private rows. Where each is a record and more than :data:`_LOOKED_AT` lie
+    here, every second, third or so is looked at: which ones, only the public number of rows says.
+
+    Privacy: a row x brings the vector ``(x_j^2 / |x|^2)`` to the sum, of entries from 0 that add up
+    to 1, or 0 for a row of zeros. Its norm is at most 1, the root of its largest entry times their
+    sum. A record of several rows brings a mean of such vectors, or less, which has the same bound.
+    Of two such vectors u and v, ``|u - v|^2 <= |u|^2 + |v|^2 <= 2``, since ``u @ v >= 0``. A record
+    that is not looked at brings nothing. Norms are rounded up, so that what is divided by them is
+    no longer than 1. Event: one Gaussian mechanism.
+    """
+    records = releases.records_of(X)
+    if not records.grouped and hasattr(X, "__getitem__") and X.shape[0] >= 2 * _LOOKED_AT:
+        some = slice(None, None, X.shape[0] // _LOOKED_AT)
+        X, weights = X[some], None if records.weights is None else records.weights[some]
+        records = Records(X.shape[0], weights)
+    total = sum_over_parts(_column_shares, X, records).value
+    slack = records.slack(EPS, _AT_ONCE, _AT_ONCE, own=2.0 * (X.shape[1] + 8))
+    shares = BoundedSum(to_numpy(total), 1 + slack, math.sqrt(2) * (1 + slack))
+    noisy = to_numpy(releases.gaussian(name, shares)) / records.n
+    return ColumnShares(noisy, releases.noise_of(name, shares) / records.n)
+
+
+def _column_shares(X: Any, records: Records) -> Total:
+    total, weights = Total(), records.weights_numpy
+    for rows in slices(X.shape[0], _AT_ONCE) or [slice(0, 0)]:
+        block = X[rows]
+        norms = row_norms(block)
+        xp = namespace(norms)
+        zeros, ones = xp.zeros_like(norms), xp.ones_like(norms)
+        units = xp.where(norms > 0, 1 / xp.where(norms > 0, norms, ones), zeros)
+        own = ones if weights is None else as_like(weights[rows], norms)
+        if sparse.issparse(block):
+            squares = block.astype(np.float64).multiply(units[:, None]).power(2)
+            total.add(np.asarray(own @ squares).ravel())
+            continue
+        squares = (xp.astype(block, xp.float64, copy=False) * units[:, None]) ** 2
+        total.add(column_sums(weighted(squares, own)))
+    return total
 
 
 # Means ------------------------------------------------------------------------------------------

@@ -87,8 +87,8 @@ def test_bounds_that_are_given_are_not_released(plane, monkeypatch):
     for options, ranges in (
         ({}, 9),
         ({"data_norm": 3.0}, 8),
-        ({"target_bounds": (0, 200)}, 3),  # two looks at where in the range targets lie
-        ({"data_norm": 3.0, "target_bounds": (0, 200)}, 2),
+        ({"target_bounds": (0, 200)}, 4),  # where in it targets lie, twice, and columns
+        ({"data_norm": 3.0, "target_bounds": (0, 200)}, 3),
     ):
         with releases(monkeypatch) as seen:
             model = DPSGDRegressor(n_iter=5, random_state=0, **options).fit(X, y)

@@ -1,4 +1,4 @@
-"""A public range of targets in a wrong unit costs little where it can, and is always told of.
+"""A public range of targets in a wrong unit costs little where it can, and is told of.
 
 What is told follows from a few released numbers. They are given here, so that nothing rests on a
 seed; `tests/units/test_focus.py` has which numbers say what. Fits with noise have so little of it,
@@ -19,13 +19,14 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPRegressor,
     PersonalizedLinearRegression,
+    PrivacyWarning,
     PrivateRange,
     PublicSubspaceLinearRegression,
     Range,
     tabular_pipeline,
 )
 from dpsubspace._estimators import bounds
-from dpsubspace._statistics.means import Focus
+from dpsubspace._statistics.means import ColumnShares, Focus
 
 
 def _unit_rows(n=6000, seed=0):
@@ -157,3 +158,47 @@ def test_a_range_that_is_estimated_is_not_told_of(name, monkeypatch):
     model = _table(name, PrivateRange())
     _, _, told = _with_range(name, None, None, model)
     assert not any("public range" in text for text in told)
+
+
+# Columns in different units -------------------------------------------------------------------
+
+UNITS = [
+    ([0.7, 0.29, 0.005, 0.005], ["x0"]),
+    ([0.99, 0.01], ["x0"]),
+    ([0.94, 0.06], []),  # as of a column of -1 and 1 beside one within [-1, 1]
+    ([0.76, 0.08, 0.08, 0.08], []),
+    ([0.5, 0.47, *[0.005] * 6], ["x0", "x1"]),
+    ([0.5, 0.47, 0.02, 0.01], []),  # two of few columns may be all that counts
+    ([0.4, 0.3, *[0.05] * 6], []),
+    ([1.0], []),
+]
+
+
+@pytest.mark.parametrize(("shares", "columns"), UNITS)
+@pytest.mark.parametrize("Estimator", [DPSGDRegressor, GEPRegressor])
+def test_columns_that_make_up_the_length_of_rows_are_told_of(
+    Estimator, shares, columns, monkeypatch
+):
+    released = ColumnShares(np.array(shares), 1e-4)
+    monkeypatch.setattr(bounds, "noisy_column_shares", lambda *_: released)
+    names = [f"x{i}" for i in range(len(shares))]
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.uniform(-1, 1, (400, len(shares))), columns=names)
+    public = {} if Estimator is DPSGDRegressor else {"X_public": X[:20].to_numpy().copy() + 0.01}
+    model = Estimator(data_norm=3.0, target_bounds=(-1, 1), epsilon=100.0, random_state=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(X, X["x0"], **public)
+    found = [str(one.message) for one in told if "length of the rows" in str(one.message)]
+    assert len(found) == bool(columns)
+    assert all(f"{name!r}" in text for text in found for name in columns)
+
+
+def test_raw_columns_are_told_of_where_their_model_is_poor():
+    """A column of thousands hides one of hundredths, on which the target rests: R2 was silent."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(0, 1e5, 3000), rng.uniform(-0.01, 0.01, 3000)])
+    model = DPSGDRegressor(target_bounds=(-1, 1), epsilon=100.0, random_state=0)
+    with pytest.warns(PrivacyWarning, match="column 0 makes up most of the length of the rows"):
+        model.fit(X, 100 * X[:, 1])
+    assert model.score(X, 100 * X[:, 1]) < 0.5

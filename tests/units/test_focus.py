@@ -1,13 +1,14 @@
-"""Where most targets lie: how far one record moves what is released, for several targets."""
+"""Where most targets lie, and how long columns are: how far one record moves what is released."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dpsubspace._rows.records import Records
-from dpsubspace._statistics.means import noisy_focus
+from dpsubspace._statistics.means import noisy_column_shares, noisy_focus
 
 
 class Answers:
@@ -88,3 +89,51 @@ def test_targets_are_said_to_be_at_an_end_where_noise_hides_that_they_are_not(si
 def test_deviations_are_seen_beyond_twice_their_noise():
     assert told_of(0.0, 0.021).seen and not told_of(0.0, 0.019).seen
     assert told_of(0.0, 0.019).deviation == pytest.approx(0.039)
+
+
+# Columns by length ----------------------------------------------------------------------------
+
+
+def shares_of(X, present=None, records=None, make=np.asarray):
+    answers = Answers(len(X), [np.zeros(X.shape[1])], present)
+    answers._records = answers._records if records is None else records
+    noisy_column_shares(make(X), answers, "lengths")
+    return answers.seen[0]
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_record_moves_what_columns_hold_of_its_length_by_the_bound_and_not_more(make, dtype):
+    """Rows of one column reach the bounds, however long they are, and rows of zeros count 0."""
+    n, huge = 50, 1e300 if dtype == np.float64 else 1e30
+    rows = np.random.default_rng(0).normal(size=(n, 3)).astype(dtype)
+    found = []
+    for record in ([huge, 0, 0], [0, -1 / huge, 0], [1, 1, 1], [3, 0.1, 0], [0, 0, 0]):
+        rows[0] = record
+        found.append(shares_of(rows, make=make))
+    null = shares_of(rows, np.arange(n) > 0)
+    norms = [float(np.linalg.norm(total.value - null.value)) for total in found]
+    apart = [float(np.linalg.norm(a.value - b.value)) for a in found for b in found]
+    assert max(norms) <= null.norm_bound and max(apart) <= null.replace_bound
+    assert norms[-1] == pytest.approx(0, abs=1e-9)
+    assert max(norms) == pytest.approx(1) and null.norm_bound == pytest.approx(1)
+    assert max(apart) == pytest.approx(math.sqrt(2)) == pytest.approx(null.replace_bound)
+    assert null.value.sum() == pytest.approx(n - 1)
+
+
+def test_a_person_of_many_rows_brings_one_at_most():
+    index = np.repeat(np.arange(20), np.arange(1, 21))
+    X = np.random.default_rng(0).normal(size=(len(index), 2))
+    X[index == 19] = [1, 0]
+    sums = [
+        shares_of(X, records=Records.of_groups(index, 20, index != person)).value
+        for person in (-1, 19)
+    ]
+    assert np.linalg.norm(sums[0] - sums[1]) <= 1 and sums[0].sum() <= 20
+
+
+def test_of_many_rows_some_are_looked_at_and_all_count_for_no_more_than_themselves():
+    X = np.zeros((45_000, 2))
+    X[:, 0], X[::4] = 1, [0, 1]
+    total = shares_of(X)
+    np.testing.assert_allclose(total.value, [0, 45_000 / 4])  # every fourth row is looked at
