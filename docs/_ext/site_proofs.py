@@ -127,6 +127,12 @@ FAMILIES = {
                 ("TabularPipeline", "target"),
             ),
             Quantity(
+                "What columns hold of the length of rows",
+                "_statistics.means.noisy_column_shares",
+                ("_statistics.means.noisy_column_shares",),
+                ("DPSGDRegressor", "public bounds"),
+            ),
+            Quantity(
                 "Means and squares of columns between known ends",
                 "_statistics.shapes.noisy_standard",
                 ("_statistics.shapes.noisy_standard",),
