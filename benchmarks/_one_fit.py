@@ -57,15 +57,16 @@ def answer(script, job, python=sys.executable, threads=1):
 def estimator(job, X, y):
     import dpsubspace
     from dpsubspace._accounting.cost import Cost
+    from dpsubspace._names import imported
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
     if not job["accounting"]:  # what a fit costs is counted by no peer while it trains
         Cost.epsilon = lambda self, delta: 1.0
-    model = getattr(dpsubspace, job["method"])(
+    model = imported(job["method"])(
         epsilon=None,
         **{name: job[name] for name in ("noise_multiplier", "n_iter", "clip_norm", "batch_size")},
     )
-    small = getattr(dpsubspace, job["method"])(n_iter=1)
+    small = imported(job["method"])(n_iter=1)
     small.fit(np.eye(4, dtype=np.float32), [0, 1, 0, 1])  # what is imported on first use
     return lambda: model.fit(X, y)
 
@@ -80,7 +81,9 @@ def gep(job, X, y):
     def fit(X, y, public, n_iter, n_components, batch_size=None):
         how = {"n_components": n_components, "directions": job["directions"]}
         if job["directions"] == "gradients":
-            how = {"directions": dpsubspace.GradientDirections(n_components=n_components)}
+            how = {
+                "directions": dpsubspace.linear_model.GradientDirections(n_components=n_components)
+            }
         model = dpsubspace.GEPClassifier(n_iter=n_iter, batch_size=batch_size, **how)
         noise = {"noise_multiplier": job["noise_multiplier"]}
         fitted_with(model, X, y, public={"X_public": (public,)}, **noise)
@@ -114,6 +117,7 @@ def public_tasks(features, n_tasks=20, n_rows=200, n_components=10):
 def regression(job, X, y):
     """Private linear regression with public ranges, in the space of public tasks or in all."""
     import dpsubspace
+    from dpsubspace._names import imported
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)
 
@@ -122,7 +126,7 @@ def regression(job, X, y):
         if job["method"].startswith("PublicSubspace"):
             options["n_components"] = n_components
             public = dict(zip(("X_public", "y_public"), public_tasks(X.shape[1]), strict=True))
-        getattr(dpsubspace, job["method"])(**options).fit(X, y, **public)
+        imported(job["method"])(**options).fit(X, y, **public)
 
     fit(np.eye(16, dtype=np.float32), np.arange(16.0), 1)  # what is imported on first use
     return lambda: fit(X, y, job["n_components"])

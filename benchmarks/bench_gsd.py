@@ -29,10 +29,11 @@ import torch
 from _data import arrays
 from _run import in_turns, judged, resources, run, seconds, with_threads
 
-from dpsubspace import GSDScorer, PrivacyWarning, gradient_subspace_distance, select_public
+from dpsubspace import PrivacyWarning, select_public
 from dpsubspace._estimators.distances import probe_network
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
+from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 
 MOST_MB = 2_000
 TOLERANCE = 1e-8

@@ -33,7 +33,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
 
-from dpsubspace import PrivacyBudgetError, PrivacyLedger
+from dpsubspace import PrivacyLedger
 from dpsubspace._accounting.budget import calibrate
 from dpsubspace._accounting.cost import (
     Cost,
@@ -48,6 +48,7 @@ from dpsubspace._accounting.events import (
     sampled_gaussian,
 )
 from dpsubspace._workflow.filter import _APART, Charge, _room
+from dpsubspace.exceptions import PrivacyBudgetError
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 DELTA = 1e-5

@@ -98,7 +98,7 @@ def subspace_rows(args):
 
 
 def subspace_fit(X, y, tasks, options):
-    model = dpsubspace.PublicSubspaceLinearRegression(n_components=K, **options)
+    model = dpsubspace.linear_model.PublicSubspaceLinearRegression(n_components=K, **options)
     X_public, y_public = tasks
     return lambda: model.fit(X, y, X_public=X_public, y_public=y_public)
 
@@ -168,7 +168,10 @@ def persons_rows(args):
         X = rng.standard_normal((n, OWN_ROWS, WIDE), dtype=np.float32)
         heads = 0.5 * rng.standard_normal((n, 3, 1)) + rng.standard_normal((3, 1))
         y = (X[:, :, :3] @ heads)[:, :, 0] + rng.normal(0, 0.7, (n, OWN_ROWS))
-        model, groups = dpsubspace.PersonalizedLinearRegression(), np.repeat(np.arange(n), OWN_ROWS)
+        model, groups = (
+            dpsubspace.linear_model.PersonalizedLinearRegression(),
+            np.repeat(np.arange(n), OWN_ROWS),
+        )
         found, _ = seconds(lambda m=model, X=X, y=y, g=groups: m.fit(_flat(X), _flat(y), groups=g))
         yield {"persons": n, "rows": n * OWN_ROWS, "columns": WIDE, "seconds": round(found, 2)}
 

@@ -37,21 +37,21 @@ from dpsubspace import (
     BoundedScaler,
     Categories,
     DPLinearRegression,
-    DPModuleClassifier,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
     PrivacyError,
     PrivacyLedger,
-    PublicDataWarning,
     Range,
     Schema,
     private_counts,
     private_score,
     private_summary,
 )
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import GEPRegressor
+from dpsubspace.neural_network import DPModuleClassifier
 
 
 @dataclass(frozen=True)

@@ -413,12 +413,17 @@ def small_module():
 SHORT = {"epsilon": 3.0, "n_iter": 4}
 FEW = {"epsilon": 200.0, "n_iter": 4}  # few rows have a radius
 SGD, SGDF, GEPC = ours.DPSGDClassifier, ours.DPSGDFClassifier, ours.GEPClassifier
-REG, GEPR, PCA, SCALER = ours.DPSGDRegressor, ours.GEPRegressor, ours.DPPCA, ours.BoundedScaler
+REG, GEPR, PCA, SCALER = (
+    ours.DPSGDRegressor,
+    ours.linear_model.GEPRegressor,
+    ours.DPPCA,
+    ours.BoundedScaler,
+)
 # With an epsilon for batches every fit would search for its noise for a second.
 BATCHES = {"batch_size": 60, "epsilon": None, "noise_multiplier": 3.0, "n_iter": 4}
 CLIPPED = {"row_norm": 3.0}
-ANCHORS = {"directions": ours.GradientDirections(n_components=5)}
-BARE = {"directions": ours.GradientDirections(n_components=5, residual=False)}
+ANCHORS = {"directions": ours.linear_model.GradientDirections(n_components=5)}
+BARE = {"directions": ours.linear_model.GradientDirections(n_components=5, residual=False)}
 # Estimators that use public rows have no parameter for a multiplier.
 FEW_BATCHES = {"batch_size": 60, "epsilon": 20.0, "n_iter": 4}
 
@@ -500,7 +505,10 @@ CASES = {
 def module(public=True, **options):
     def run(*data):
         how = {"module": small_module(), **options}
-        Model, directions = ours.DPModuleClassifier, ours.GradientDirections(n_components=6)
+        Model, directions = (
+            ours.neural_network.DPModuleClassifier,
+            ours.linear_model.GradientDirections(n_components=6),
+        )
         if not public:
             return classifier(Model, **how)(*data)
         return informed_classifier(Model=Model, directions=directions, **how)(*data)
@@ -526,7 +534,7 @@ FORMS = {
 
 
 def charged(result):
-    return result.privacy if isinstance(result, ours.Released) else result.privacy_
+    return result.privacy if isinstance(result, ours.statistics.Released) else result.privacy_
 
 
 def squared_mu(seen, event):

@@ -29,24 +29,24 @@ from dpsubspace import (
     DPPCA,
     BoundedScaler,
     DPLinearRegression,
-    DPModuleClassifier,
-    DPModuleRegressor,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    GSDScorer,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
     PrivacyWarning,
-    PublicSubspaceLinearRegression,
-    audit_estimator,
-    private_covariance,
     private_mean,
-    private_quantile,
     select_public,
 )
+from dpsubspace.audit import audit_estimator
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
+    PublicSubspaceLinearRegression,
+)
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
+from dpsubspace.public_data import GSDScorer
+from dpsubspace.statistics import private_covariance, private_quantile
 
 DELTA = 1e-5
 RANGES = {"bounds": (-6, 8), "target_bounds": (-1, 2)}

@@ -36,14 +36,9 @@ from scipy.special import expit, logit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from dpsubspace import (
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPSGDFClassifier,
-    PrivacyWarning,
-    tabular_pipeline,
-)
+from dpsubspace import DPSGDFClassifier, PrivacyWarning, tabular_pipeline
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 
 SEEN = (
     "adult",

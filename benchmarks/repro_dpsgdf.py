@@ -42,13 +42,8 @@ from repro_adaptive import blobs, counter_example
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    PrivacyWarning,
-    private_spread,
-    tabular_pipeline,
-)
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning, tabular_pipeline
+from dpsubspace.statistics import private_spread
 
 DELTA = 1e-5
 MODELS = {

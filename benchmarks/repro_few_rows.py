@@ -20,13 +20,8 @@ from _run import run
 from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import (
-    BoundedScaler,
-    DPLinearRegression,
-    DPSGDRegressor,
-    PrivacyWarning,
-    PublicSubspaceLinearRegression,
-)
+from dpsubspace import BoundedScaler, DPLinearRegression, DPSGDRegressor, PrivacyWarning
+from dpsubspace.linear_model import PublicSubspaceLinearRegression
 
 SIZES = (100, 200, 500, 1000, 5000)
 WIDTHS = (1, 3, 10, 30, 100)

@@ -24,7 +24,8 @@ from _run import run
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPModuleClassifier, DPSGDFClassifier, PrivacyWarning, TorchFeatures
+from dpsubspace import DPSGDFClassifier, PrivacyWarning
+from dpsubspace.neural_network import DPModuleClassifier, TorchFeatures
 
 SHIFTS = ("same", "rotated")
 FACTORS = (0.1, 0.3, 1.0, 3.0)

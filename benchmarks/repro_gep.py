@@ -33,7 +33,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier, GradientDirections
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier
+from dpsubspace.linear_model import GradientDirections
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)
 ORIGINS = {"mnist": "mnist", "kmnist": "kmnist8k", "fashion": "fashion"}

@@ -38,7 +38,10 @@ from _inside import fitted_with
 from _run import run, spread
 from torch import nn
 
-from dpsubspace import DPModuleClassifier, GradientDirections, PrivacyWarning, PublicDataWarning
+from dpsubspace import PrivacyWarning
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import GradientDirections
+from dpsubspace.neural_network import DPModuleClassifier
 
 N, N_QUICK, STEPS, BATCH, N_PUBLIC = 10_000, 1_000, 50, 500, 200
 

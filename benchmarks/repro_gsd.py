@@ -63,9 +63,11 @@ from dpsubspace import (
     DPSGDFClassifier,
     GEPClassifier,
     PrivacyLedger,
+    select_public,
+)
+from dpsubspace.public_data import (
     gradient_subspace_distance,
     optimal_transport_distance,
-    select_public,
     task2vec_distance,
 )
 

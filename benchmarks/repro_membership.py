@@ -37,16 +37,12 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpsubspace import (
-    GSDScorer,
-    PrivacyWarning,
-    audit_epsilon,
-    gradient_subspace_distance,
-    select_public,
-)
+from dpsubspace import PrivacyWarning, select_public
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics import moments
+from dpsubspace.audit import audit_epsilon
+from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 
 DELTA, CLASSES = 1e-5, 10
 BATCH, KNOWN = 2000, (1000, 1800)  # of the papers

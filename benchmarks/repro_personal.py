@@ -57,15 +57,10 @@ from newcomer import short
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
-from dpsubspace import (
-    DPLinearRegression,
-    DPSGDClassifier,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
-    PrivacyWarning,
-    subspace_distance,
-)
+from dpsubspace import DPLinearRegression, DPSGDClassifier, PrivacyWarning
 from dpsubspace._public.tasks import task_subspace
+from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
+from dpsubspace.public_data import subspace_distance
 
 WIDTH, K, ROWS, NOISE, DELTA = 40, 4, 20, 0.5, 1e-5
 RANGES = {"bounds": (-4.0, 4.0), "target_bounds": (-5.0, 5.0)}  # public, of normal numbers

@@ -28,10 +28,10 @@ import repro_defaults
 from _run import run, spread
 from scipy.stats import kendalltau
 
-from dpsubspace import GSDScorer, private_projection_error
 from dpsubspace._estimators.distances import probe_gradients
 from dpsubspace._public.gradient_spaces import random_labels
 from dpsubspace._public.subspace import unit_rows
+from dpsubspace.public_data import GSDScorer, private_projection_error
 
 INF = math.inf
 COUNTS = [1, 4, 16, 64]

@@ -56,6 +56,7 @@ from sklearn.pipeline import make_pipeline
 
 import dpsubspace
 from dpsubspace import BoundedScaler, DPSGDRegressor
+from dpsubspace._names import imported
 
 EPSILONS, DELTA = (0.3, 1.0, 3.0), 1e-5
 PUBLIC_TABLES = tuple(name for name in _tables.TABLES if name.endswith("_public"))
@@ -164,7 +165,7 @@ def of_package(name, split, epsilon, seed, *, bounded=False, public=None, **opti
     """Estimator of this package, with ranges and public rows as a section has them."""
     if bounded:
         options |= {"bounds": split.table.bounds, "target_bounds": split.table.target_bounds}
-    model = getattr(dpsubspace, name)(epsilon=epsilon, delta=DELTA, random_state=seed, **options)
+    model = imported(name)(epsilon=epsilon, delta=DELTA, random_state=seed, **options)
     rows, values = zip(*split.table.public, strict=True) if public else ((), ())
     given = {"X_public": rows} if public else {}
     given |= {"y_public": values} if public == "labelled" else {}

@@ -43,8 +43,8 @@ from dpsubspace import (
     PrivacyWarning,
     PrivateSearch,
     privacy_cost,
-    share_budget,
 )
+from dpsubspace.budget import share_budget
 
 SETS = ("digits", "adult", "wine_colour", "mnist8k", "quarters")
 EPSILONS = (1.0, 3.0)

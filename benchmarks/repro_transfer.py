@@ -41,8 +41,10 @@ import numpy as np
 from _run import judged, run
 from sklearn.linear_model import LinearRegression
 
-from dpsubspace import DPLinearRegression, PublicSubspaceLinearRegression, subspace_distance
+from dpsubspace import DPLinearRegression
 from dpsubspace._public.tasks import METHODS, task_subspace
+from dpsubspace.linear_model import PublicSubspaceLinearRegression
+from dpsubspace.public_data import subspace_distance
 
 WIDTH, K, DELTA = 60, 5, 1e-5
 SETTING = {"n": 4000, "k": K, "epsilon": 1.0, "gamma": 0.0}

@@ -29,7 +29,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPRegressor
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
+from dpsubspace.linear_model import GEPRegressor
 
 N_SAMPLES, EPSILONS = (50, 120, 300, 1000, 3000, 10_000), (0.1, 0.3, 1.0, 3.0)
 MOST_TEST_ROWS = 4000

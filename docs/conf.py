@@ -6,6 +6,7 @@ pages in ``docs/*.md`` can also be read on a forge: ``_ext/`` adds what only a s
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when numpy is first imported
@@ -19,6 +20,9 @@ import site_gallery  # noqa: E402
 import site_reference  # noqa: E402
 
 import dpsubspace  # noqa: E402
+
+# The gallery names what an example uses by the shortest path, which may be one of before.
+warnings.filterwarnings("ignore", "`from dpsubspace import", FutureWarning)
 
 project = "dpsubspace"
 author = copyright = "The dpsubspace developers"

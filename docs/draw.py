@@ -17,7 +17,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from dpsubspace import DPSGDFClassifier, PrivacyWarning, Range, ShapeDisplay, tabular_pipeline
+from dpsubspace import DPSGDFClassifier, PrivacyWarning, Range, tabular_pipeline
+from dpsubspace.inspection import ShapeDisplay
 
 HERE = Path(__file__).parent
 

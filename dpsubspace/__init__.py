@@ -4,40 +4,34 @@ import importlib
 import warnings
 from typing import Any
 
-from dpsubspace._names import MODULES, SUBJECTS, found
-from dpsubspace.exceptions import (
-    ClusterError,
-    PrivacyBudgetError,
-    PrivacyError,
-    PrivacyWarning,
-    PublicDataWarning,
-)
+from dpsubspace._names import PLACES, SUBJECTS, TOP, imported
 
 __version__ = "0.1.0"
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "ClusterError",
-    "PrivacyBudgetError",
-    "PrivacyError",
-    "PrivacyWarning",
-    "PublicDataWarning",
-    *MODULES,
-]
+__all__ = [*sorted(TOP), *SUBJECTS, "exceptions"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for; give what has another name now, with a warning."""
-    if name in MODULES:
-        return found(name)
-    if name in SUBJECTS:
+    """Import what is asked for; give what has another place or name now, with a warning."""
+    if name in TOP:
+        return imported(name)
+    if name in (*SUBJECTS, "exceptions"):
         return importlib.import_module(f"dpsubspace.{name}")
+    if name in PLACES:
+        warnings.warn(
+            f"`from dpsubspace import {name}` goes in version 0.3: write `from {PLACES[name]}"
+            f" import {name}`.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return imported(name)
     if name == "Buy":
         warnings.warn(
             "`dpsubspace.Buy` is called `PrivateRange` now; the old name goes in version 0.3.",
             FutureWarning,
             stacklevel=2,
         )
-        return __getattr__("PrivateRange")
+        return imported("PrivateRange")
     if name == "principal_angles":
         warnings.warn(
             "`dpsubspace.principal_angles` goes in version 0.3: `scipy.linalg.subspace_angles` of"
@@ -50,4 +44,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *SUBJECTS})
+    return sorted(__all__)

@@ -107,7 +107,7 @@ class Number(Form):
         return float(value)
 
     def read(self, plain: Any, here: Reading) -> float:
-        value = _TEXTS.get(plain, plain) if isinstance(plain, str) else plain
+        value: Any = _TEXTS.get(plain, plain) if isinstance(plain, str) else plain
         known = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not known or (here.bounded and not self.low <= value <= self.high):
             here.wrong(f"a number from {self.low:g} to {self.high:g}", plain)

@@ -84,35 +84,51 @@ SUBJECTS = {
     "reports": {"_workflow.report": ["PrivacyReport", "privacy_report"]},
 }
 
-# The module of each name, of which some are of no subject; and the subject of the others.
-MODULES = {
-    name: module
-    for modules in (*SUBJECTS.values(), {"_estimators.saved": ["load"]})
-    for module, names in modules.items()
-    for name in names
+_OTHERS = {
+    "exceptions": {
+        "exceptions": [
+            "ClusterError",
+            "PrivacyBudgetError",
+            "PrivacyError",
+            "PrivacyWarning",
+            "PublicDataWarning",
+        ]
+    },
+    "": {"_estimators.saved": ["load"]},
 }
-_SUBJECT_OF = {
-    name: subject
-    for subject, modules in SUBJECTS.items()
-    for names in modules.values()
-    for name in names
-}
-_PACKAGE = __name__.partition(".")[0]
+
+# What a first hour needs, which is at the top of the package as well.
+TOP = [
+    *("tabular_pipeline", "Schema", "Range", "PrivateRange", "Categories"),
+    *("DPSGDFClassifier", "DPSGDClassifier", "DPSGDRegressor", "GEPClassifier"),
+    *("DPLinearRegression", "DPPCA", "BoundedScaler"),
+    *("private_mean", "private_counts", "private_summary", "private_coefficients"),
+    *("private_score", "PrivacyLedger", "privacy_cost", "privacy_report"),
+    *("PrivateSearch", "select_public", "load", "PrivacyError", "PrivacyWarning"),
+]
+
+# Where each public name is imported from, and the module that has it.
+PLACES, _MODULES = {}, {}
+for _subject, _modules in {**SUBJECTS, **_OTHERS}.items():
+    for _module, _names in _modules.items():
+        PLACES |= dict.fromkeys(_names, ".".join(["dpsubspace", *filter(None, [_subject])]))
+        _MODULES |= dict.fromkeys(_names, f"dpsubspace.{_module}")
 
 
-def found(name: str) -> Any:
+def imported(name: str) -> Any:
     """What has a public name."""
-    return getattr(importlib.import_module(f"{_PACKAGE}.{MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def exported(subject: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a subject."""
-    names = sorted(name for name, of in _SUBJECT_OF.items() if of == subject)
+    whole = f"dpsubspace.{subject}"
+    names = sorted(name for name, place in PLACES.items() if place == whole)
 
     def get(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"module '{_PACKAGE}.{subject}' has no attribute {name!r}")
-        return found(name)
+            raise AttributeError(f"module {whole!r} has no attribute {name!r}")
+        return imported(name)
 
     return names, get, lambda: names
 
@@ -122,7 +138,7 @@ def public(cls: _C) -> _C:
 
     Saved models then name no file of the package, so that code can move.
     """
-    subject = f"{_PACKAGE}.{_SUBJECT_OF[cls.__name__]}"
-    importlib.import_module(subject)  # cloudpickle takes a class of no module for one of a notebook
-    cls.__module__ = subject
+    place = PLACES[cls.__name__]
+    importlib.import_module(place)  # cloudpickle takes a class of no module for one of a notebook
+    cls.__module__ = place
     return cls

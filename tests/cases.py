@@ -18,9 +18,9 @@ from sklearn.base import RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dpsubspace
-from dpsubspace import GradientDirections
 from dpsubspace._accounting.budget import Target
 from dpsubspace._tables import encoding, forming
+from dpsubspace.linear_model import GradientDirections
 
 # Options that are no parameters, but of the plan of a fit.
 _OF_PLANS = ("descent", "chunk", "centre", "bounds")
@@ -100,9 +100,9 @@ class Case:
 
 # Estimators for which labelled public rows are tasks.
 TASKS = [
-    dpsubspace.PublicSubspaceLinearRegression,
-    dpsubspace.PersonalizedLinearRegression,
-    dpsubspace.PersonalizedLogisticRegression,
+    dpsubspace.linear_model.PublicSubspaceLinearRegression,
+    dpsubspace.linear_model.PersonalizedLinearRegression,
+    dpsubspace.linear_model.PersonalizedLogisticRegression,
 ]
 
 
@@ -174,7 +174,7 @@ def project(X, target, random_state, *, module=False, **options):
         options |= {"module": small_module(X.shape[1], 4), "n_classes": 4}
     options |= {"epsilon": target.epsilon, "delta": target.delta, "random_state": random_state}
     options["neighboring_relation"] = target.neighboring_relation
-    return dpsubspace.private_projection_error(X, public_rows(X.shape[1])[0], **options)
+    return dpsubspace.public_data.private_projection_error(X, public_rows(X.shape[1])[0], **options)
 
 
 def on_held_out(Estimator):
@@ -274,7 +274,7 @@ def tabular(X, target, random_state, *, groups=None, **options):
     frame = np.array(frame, dtype=object).T
     budget = {"delta": target.delta, "neighboring_relation": target.neighboring_relation}
     if options.get("alone"):
-        encoder = dpsubspace.TableEncoder(schema, epsilon=target.epsilon, **budget)
+        encoder = dpsubspace.tables.TableEncoder(schema, epsilon=target.epsilon, **budget)
         encoder.set_params(random_state=random_state)
         try:
             return encoder.fit(frame, groups=groups)
@@ -511,7 +511,7 @@ CASES = [
     ),
     Case(
         "PublicSubspaceLinearRegression",
-        dpsubspace.PublicSubspaceLinearRegression,
+        dpsubspace.linear_model.PublicSubspaceLinearRegression,
         # As many directions as there are: noise in few numbers is hard to test.
         {
             "plain": {"solver": "descent"},
@@ -526,7 +526,7 @@ CASES = [
     ),
     Case(
         "PersonalizedLinearRegression",
-        dpsubspace.PersonalizedLinearRegression,
+        dpsubspace.linear_model.PersonalizedLinearRegression,
         {
             "plain": {},
             "rounds": {"n_components": 2, "n_iter": 2},
@@ -543,7 +543,7 @@ CASES = [
     ),
     Case(
         "PersonalizedLogisticRegression",
-        dpsubspace.PersonalizedLogisticRegression,
+        dpsubspace.linear_model.PersonalizedLogisticRegression,
         {
             "plain": {},
             "rounds": {"n_components": 2, "n_iter": 2},
@@ -567,7 +567,7 @@ CASES = [
     ),
     Case(
         "GEPRegressor",
-        dpsubspace.GEPRegressor,
+        dpsubspace.linear_model.GEPRegressor,
         DIRECTIONS | {name: GRADIENTS | each for name, each in NUMBERS.items()},
         ITERATIONS | {"n_iter": 2},
         task="numbers",
@@ -575,7 +575,7 @@ CASES = [
     ),
     Case(
         "DPModuleClassifier",
-        dpsubspace.DPModuleClassifier,
+        dpsubspace.neural_network.DPModuleClassifier,
         MODULES | {"hinge": {"loss": "hinge"}},
         ITERATIONS | {"n_iter": 2},
         task="classes",
@@ -585,7 +585,7 @@ CASES = [
     ),
     Case(
         "DPModuleRegressor",
-        dpsubspace.DPModuleRegressor,
+        dpsubspace.neural_network.DPModuleRegressor,
         MODULES | {"public range": {"target_bounds": (-1, 3)}},
         ITERATIONS | {"n_iter": 2},
         task="numbers",
@@ -646,7 +646,7 @@ CASES = [
     ),
     Case(
         "private_quantile",
-        function(dpsubspace.private_quantile),
+        function(dpsubspace.statistics.private_quantile),
         {
             "plain": {"level": [0.3, 0.9], "bounds": None},
             "public range": {"level": 0.5, "bounds": (-3, 9)},
@@ -658,7 +658,7 @@ CASES = [
     ),
     Case(
         "private_covariance",
-        function(dpsubspace.private_covariance),
+        function(dpsubspace.statistics.private_covariance),
         {
             "plain": BOUGHT | {"centered": True},
             "public bound": GIVEN | {"centered": True},
@@ -685,7 +685,7 @@ CASES += [
     ),
     Case(
         "private_spread",
-        function(dpsubspace.private_spread),
+        function(dpsubspace.statistics.private_spread),
         {"plain": {}, "public bound": {"row_norm": 3.0}},
         {"epsilon": 40.0},
         n=100,
@@ -695,7 +695,7 @@ CASES += [
 CASES += [
     Case(
         "GSDScorer",
-        dpsubspace.GSDScorer,
+        dpsubspace.public_data.GSDScorer,
         {
             "plain": {},
             "gaussian": {"mechanism": "gaussian"},
@@ -713,7 +713,7 @@ CASES += [
     ),
     Case(
         "GSDScorer, a module",
-        dpsubspace.GSDScorer,
+        dpsubspace.public_data.GSDScorer,
         {"plain": {}, "gaussian": {"mechanism": "gaussian"}},
         {"epsilon": 2.0, "n_classes": 4},
         n=60,
@@ -738,7 +738,7 @@ CASES += [
 CASES += [
     Case(
         "DPCalibratedClassifier",
-        on_held_out(dpsubspace.DPCalibratedClassifier),
+        on_held_out(dpsubspace.calibration.DPCalibratedClassifier),
         {"plain": {}, "sigmoid": {"method": "sigmoid", "n_classes": 2}},
         {"epsilon": 20.0},
         gaussian=False,
@@ -746,7 +746,7 @@ CASES += [
     ),
     Case(
         "DPConformalClassifier",
-        on_held_out(dpsubspace.DPConformalClassifier),
+        on_held_out(dpsubspace.calibration.DPConformalClassifier),
         {"plain": {}},
         {"epsilon": 5.0, "confidence_level": 0.5},
         gaussian=False,
@@ -754,7 +754,7 @@ CASES += [
     ),
     Case(
         "DPConformalRegressor",
-        on_held_out(dpsubspace.DPConformalRegressor),
+        on_held_out(dpsubspace.calibration.DPConformalRegressor),
         {"plain": {}, "public range": {"target_bounds": (-1, 3)}},
         {"epsilon": 5.0, "confidence_level": 0.5},
         gaussian=False,

@@ -22,12 +22,13 @@ import pytest
 import salted
 from hypothesis import HealthCheck, settings
 
-import dpsubspace
+from dpsubspace._accounting import permission
+from dpsubspace._names import PLACES, imported
 from dpsubspace._release import noise
 
 # All modules, before a test replaces something that one of them would then keep.
-for _name in dpsubspace.__all__:
-    getattr(dpsubspace, _name)
+for _name in PLACES:
+    imported(_name)
 
 MOST_WORKERS = 8  # each holds its own torch
 
@@ -113,6 +114,14 @@ def pytest_pycollect_makeitem(collector, obj):
             if mark.args[1] and not marks[place].args[1]:
                 return []
     return None
+
+
+@pytest.fixture(autouse=True)
+def _ledgers_of_no_other_test():
+    """Models that tests make as if other processes had sent them bring ledgers, which go again."""
+    yield
+    permission._HEARD_OF.clear()
+    permission._ARRIVED.clear()
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import dpsubspace
-from dpsubspace import Categories, GradientDirections, PrivacyLedger, PrivateRange, Range
+from dpsubspace import Categories, PrivacyLedger, PrivateRange, Range
+from dpsubspace.linear_model import GradientDirections
 
 N, PERSONS, NAMES = 103, 13, ["a", "b", "c"]
 
@@ -365,7 +366,7 @@ def _personal(build):
 def _subspace(X, y, groups, X_public):
     rows, _, targets = _public()
     sets = (rows if X_public is None else X_public,)
-    model = dpsubspace.PublicSubspaceLinearRegression(epsilon=30.0, random_state=0)
+    model = dpsubspace.linear_model.PublicSubspaceLinearRegression(epsilon=30.0, random_state=0)
     known = targets[:60] if X_public is None else TARGETS[: _length(X_public)]
     return model.fit(X, y, groups=groups, X_public=sets, y_public=(known,))
 
@@ -451,7 +452,7 @@ def _pipeline(model, kind, **options):
 
 
 def _encoder(X, y, groups, X_public):
-    encoder = dpsubspace.TableEncoder(_schema(PrivateRange()), epsilon=300.0, random_state=0)
+    encoder = dpsubspace.tables.TableEncoder(_schema(PrivateRange()), epsilon=300.0, random_state=0)
     return encoder.fit(X, groups=groups)
 
 
@@ -479,7 +480,7 @@ def _projection(**module):
     def call(X, y, groups, X_public):
         rows = _public()[0] if X_public is None else X_public
         given = {"groups": groups, "random_state": 0, "epsilon": 30.0, **_built(module)}
-        return dpsubspace.private_projection_error(X, rows, **given)
+        return dpsubspace.public_data.private_projection_error(X, rows, **given)
 
     return call
 
@@ -491,13 +492,13 @@ def _built(module):
 
 def _features(X, y, groups, X_public):
     """A fit behind features of a network: public, so that they have no charge of their own."""
-    features = dpsubspace.TorchFeatures(small_module(3, 2))
+    features = dpsubspace.neural_network.TorchFeatures(small_module(3, 2))
     model = dpsubspace.DPPCA(epsilon=30.0, n_components=1, data_norm=9.0, random_state=0)
     return make_pipeline(features, model).fit(X, dppca__groups=groups)
 
 
 def _scorer(X, y, groups, X_public):
-    model = dpsubspace.GSDScorer(epsilon=30.0, n_components=1, random_state=0)
+    model = dpsubspace.public_data.GSDScorer(epsilon=30.0, n_components=1, random_state=0)
     sets = _public()[0] if X_public is None else X_public
     return model.set_params(**_built({"module": True})).fit(X, groups=groups, X_public=sets)
 
@@ -522,10 +523,10 @@ DOORS = {
     ),
     "PublicSubspaceLinearRegression": Door(_subspace, "numbers", True),
     "PersonalizedLinearRegression": Door(
-        _personal(dpsubspace.PersonalizedLinearRegression), "numbers"
+        _personal(dpsubspace.linear_model.PersonalizedLinearRegression), "numbers"
     ),
     "PersonalizedLogisticRegression": Door(
-        _personal(dpsubspace.PersonalizedLogisticRegression), "classes"
+        _personal(dpsubspace.linear_model.PersonalizedLogisticRegression), "classes"
     ),
     "GEPClassifier": Door(_fit(dpsubspace.GEPClassifier, **FEW), "classes", True),
     "GEPClassifier, gradients": Door(
@@ -533,25 +534,37 @@ DOORS = {
         "classes",
         True,
     ),
-    "GEPRegressor": Door(_fit(dpsubspace.GEPRegressor, **FEW), "numbers", True),
-    "DPModuleClassifier": Door(_module(dpsubspace.DPModuleClassifier), "classes", True),
-    "DPModuleRegressor": Door(_module(dpsubspace.DPModuleRegressor), "numbers", True),
+    "GEPRegressor": Door(_fit(dpsubspace.linear_model.GEPRegressor, **FEW), "numbers", True),
+    "DPModuleClassifier": Door(
+        _module(dpsubspace.neural_network.DPModuleClassifier), "classes", True
+    ),
+    "DPModuleRegressor": Door(
+        _module(dpsubspace.neural_network.DPModuleRegressor), "numbers", True
+    ),
     "BoundedScaler": Door(_fit(dpsubspace.BoundedScaler, epsilon=30.0)),
     "DPPCA": Door(_fit(dpsubspace.DPPCA, epsilon=30.0, n_components=2)),
     "DPPCA, power": Door(
         _fit(dpsubspace.DPPCA, epsilon=30.0, n_components=2, mechanism="power", data_norm=9.0)
     ),
-    "GSDScorer": Door(_fit(dpsubspace.GSDScorer, epsilon=30.0, n_components=1), "", True),
+    "GSDScorer": Door(
+        _fit(dpsubspace.public_data.GSDScorer, epsilon=30.0, n_components=1), "", True
+    ),
     "GSDScorer, module": Door(_scorer, "", True, groups=False),
     "TorchFeatures": Door(_features),
-    "DPCalibratedClassifier": Door(_held_out(dpsubspace.DPCalibratedClassifier), "classes"),
-    "DPConformalClassifier": Door(_held_out(dpsubspace.DPConformalClassifier), "classes"),
-    "DPConformalRegressor": Door(_held_out(dpsubspace.DPConformalRegressor, True), "numbers"),
+    "DPCalibratedClassifier": Door(
+        _held_out(dpsubspace.calibration.DPCalibratedClassifier), "classes"
+    ),
+    "DPConformalClassifier": Door(
+        _held_out(dpsubspace.calibration.DPConformalClassifier), "classes"
+    ),
+    "DPConformalRegressor": Door(
+        _held_out(dpsubspace.calibration.DPConformalRegressor, True), "numbers"
+    ),
     "PrivateSearch": Door(_search, "classes"),
     "private_mean": Door(_function(dpsubspace.private_mean)),
-    "private_quantile": Door(_function(dpsubspace.private_quantile, level=0.5)),
-    "private_covariance": Door(_function(dpsubspace.private_covariance)),
-    "private_spread": Door(_function(dpsubspace.private_spread)),
+    "private_quantile": Door(_function(dpsubspace.statistics.private_quantile, level=0.5)),
+    "private_covariance": Door(_function(dpsubspace.statistics.private_covariance)),
+    "private_spread": Door(_function(dpsubspace.statistics.private_spread)),
     "private_projection_error": Door(_projection(), "", True),
     "private_projection_error, module": Door(_projection(module=True), "", True, groups=False),
     "select_public": Door(_choose, "", True),

@@ -16,13 +16,7 @@ import pytest
 from hypothesis import settings
 from scipy import sparse, stats
 
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    DPSGDRegressor,
-    GEPClassifier,
-    GEPRegressor,
-)
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
 from dpsubspace._accounting import budget as budgets
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.cost import Cost
@@ -37,6 +31,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import NullRecords, Records, RowMap
 from dpsubspace._solvers.descent import _EMBEDDING_FLOOR as EMBEDDING_FLOOR
+from dpsubspace.linear_model import GEPRegressor
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]
 ESTIMATORS = [*CLASSIFIERS, DPSGDRegressor]

@@ -5,7 +5,7 @@ import re
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 
-import dpsubspace
+from dpsubspace._names import PLACES
 
 
 def point_into_the_site(app, docname, source):
@@ -22,8 +22,8 @@ def point_into_the_site(app, docname, source):
 
 def target_of(text):
     """Give what a piece of code names: a public name, an example, or nothing."""
-    if (found := re.match(r"(\w+)(\(|\.\w|$)", text)) and found[1] in dpsubspace.__all__:
-        return {"refdomain": "py", "reftype": "obj", "reftarget": f"dpsubspace.{found[1]}"}
+    if (found := re.match(r"(\w+)(\(|\.\w|$)", text)) and found[1] in PLACES:
+        return {"refdomain": "py", "reftype": "obj", "reftarget": f"{PLACES[found[1]]}.{found[1]}"}
     if found := re.fullmatch(r"(?:python )?examples/([\w/]+)\.py", text):
         return {"refdomain": "std", "reftype": "doc", "reftarget": f"/auto_examples/{found[1]}"}
     return None

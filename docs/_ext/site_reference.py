@@ -7,16 +7,16 @@ it once.
 import re
 from pathlib import Path
 
+from dpsubspace._names import PLACES, TOP
+
 SUBJECTS = {
-    "classification": (
-        "Classification",
-        "Private classifiers. Start with `DPSGDFClassifier`.",
-        ["DPSGDFClassifier", "DPSGDClassifier", "GEPClassifier", "DPModuleClassifier"],
-    ),
-    "regression": (
-        "Regression",
-        "Private regressors. Start with `DPLinearRegression`.",
+    "linear_model": (
+        "Linear models",
+        "Private models. Start with `DPSGDFClassifier` and `DPLinearRegression`.",
         [
+            "DPSGDFClassifier",
+            "DPSGDClassifier",
+            "GEPClassifier",
             "DPLinearRegression",
             "PublicSubspaceLinearRegression",
             "PersonalizedLinearRegression",
@@ -25,8 +25,23 @@ SUBJECTS = {
             "SharedLogisticModel",
             "DPSGDRegressor",
             "GEPRegressor",
-            "DPModuleRegressor",
+            "GradientDirections",
         ],
+    ),
+    "neural_network": (
+        "Neural networks",
+        "Torch modules: private training, and features. They need the extra `torch`.",
+        ["DPModuleClassifier", "DPModuleRegressor", "TorchFeatures"],
+    ),
+    "decomposition": (
+        "Principal components",
+        "Private directions of rows.",
+        ["DPPCA"],
+    ),
+    "preprocessing": (
+        "Preprocessing",
+        "Private scaling of columns.",
+        ["BoundedScaler"],
     ),
     "tables": (
         "Tables",
@@ -41,6 +56,43 @@ SUBJECTS = {
             "Categories",
         ],
     ),
+    "calibration": (
+        "Calibration",
+        "Probabilities, sets of labels and intervals, from private rows that were held out.",
+        ["DPCalibratedClassifier", "DPConformalClassifier", "DPConformalRegressor"],
+    ),
+    "statistics": (
+        "Statistics",
+        "Private numbers and tables of numbers: means, counts, summaries and odds ratios.",
+        [
+            "private_mean",
+            "private_quantile",
+            "private_covariance",
+            "private_spread",
+            "Spread",
+            "private_coefficients",
+            "PrivateCoefficients",
+            "CoefficientDisplay",
+            "private_summary",
+            "PrivateSummary",
+            "private_counts",
+            "PrivateCounts",
+            "PrivateCountsDisplay",
+            "Released",
+        ],
+    ),
+    "metrics": (
+        "Metrics",
+        "Private scores and curves of models.",
+        [
+            "private_score",
+            "PrivateScore",
+            "ScoreCells",
+            "PrivacyUtilityDisplay",
+            "PrivateRocCurveDisplay",
+            "PrivateCalibrationDisplay",
+        ],
+    ),
     "public_data": (
         "Public data",
         "Public rows can help a private fit: how to choose them, and how near they are.",
@@ -51,34 +103,23 @@ SUBJECTS = {
             "SubspaceDistance",
             "private_projection_error",
             "ProjectionError",
-            "GradientDirections",
             "gradient_subspace_distance",
             "task2vec_distance",
             "optimal_transport_distance",
             "subspace_distance",
+            "GSDRankingDisplay",
+            "ProjectionErrorDisplay",
         ],
     ),
-    "preprocessing": (
-        "Preprocessing and statistics",
-        "Private steps before a model, and single numbers.",
-        [
-            "BoundedScaler",
-            "DPPCA",
-            "TorchFeatures",
-            "private_mean",
-            "private_quantile",
-            "private_covariance",
-            "private_spread",
-            "Spread",
-            "private_coefficients",
-            "PrivateCoefficients",
-            "CoefficientDisplay",
-        ],
+    "inspection": (
+        "Inspection",
+        "What a model of a table has learned of each column.",
+        ["ShapeDisplay", "ImportanceDisplay"],
     ),
-    "counts": (
-        "Counts and summaries",
-        "Tables that are published of private rows, with intervals.",
-        ["private_summary", "PrivateSummary", "private_counts", "PrivateCounts"],
+    "model_selection": (
+        "Model selection",
+        "Choosing among estimators and parameters at one cost.",
+        ["PrivateSearch"],
     ),
     "budget": (
         "Budget",
@@ -89,59 +130,35 @@ SUBJECTS = {
             "privacy_cost",
             "privacy_event",
             "share_budget",
+            "BudgetDisplay",
+            "PrivacyGuarantee",
         ],
     ),
-    "evaluation": (
-        "Evaluation",
-        "Scores, probabilities and sets of labels from private rows that were held out.",
-        [
-            "private_score",
-            "PrivateScore",
-            "ScoreCells",
-            "DPCalibratedClassifier",
-            "DPConformalClassifier",
-            "DPConformalRegressor",
-        ],
-    ),
-    "search": (
-        "Search",
-        "Choosing among estimators and parameters at one cost.",
-        ["PrivateSearch"],
+    "audit": (
+        "Audits",
+        "Attacks that try to refute what is promised.",
+        ["audit_estimator", "audit_epsilon", "AuditResult", "AuditDisplay"],
     ),
     "reports": (
-        "Reports and audits",
-        "What is promised, for those who answer for the data, and attacks that try to refute it.",
-        ["privacy_report", "PrivacyReport", "audit_estimator", "audit_epsilon", "AuditResult"],
+        "Reports",
+        "What is promised, for those who answer for the data.",
+        ["privacy_report", "PrivacyReport"],
     ),
-    "displays": (
-        "Displays",
-        "Plots. They need matplotlib: the extra `plot`.",
+    "exceptions": (
+        "Errors and warnings",
+        "What is raised and warned of.",
         [
-            "ShapeDisplay",
-            "ImportanceDisplay",
-            "BudgetDisplay",
-            "PrivacyUtilityDisplay",
-            "PrivateRocCurveDisplay",
-            "PrivateCalibrationDisplay",
-            "PrivateCountsDisplay",
-            "AuditDisplay",
-            "GSDRankingDisplay",
-            "ProjectionErrorDisplay",
-        ],
-    ),
-    "statements": (
-        "Guarantees, files and errors",
-        "The guarantee of each model, models in files, and what is raised and warned of.",
-        [
-            "PrivacyGuarantee",
-            "load",
-            "Released",
             "PrivacyError",
             "PrivacyBudgetError",
             "ClusterError",
             "PrivacyWarning",
             "PublicDataWarning",
         ],
+    ),
+    "saved_models": (
+        "Saved models",
+        "Models that were written as JSON.",
+        ["load"],
     ),
 }
 
@@ -163,6 +180,12 @@ def write(path, text):
         path.write_text(text)
 
 
+def first_steps():
+    """Say which names are at the top of the package as well."""
+    names = ", ".join(f"``{name}``" for name in TOP)
+    return f"What a first hour needs can be imported from ``dpsubspace`` as well: {names}."
+
+
 def write_reference(folder):
     """Write a page for each subject, and one that shows all."""
     folder.mkdir(exist_ok=True)
@@ -170,14 +193,16 @@ def write_reference(folder):
     parts = [
         heading("API reference"),
         "Every public name, by subject. Parameters that matter most stand first in each signature; "
-        "the later ones have defaults that can be left alone.\n\n",
-        f".. toctree::\n   :hidden:\n\n{pages}\n\n.. currentmodule:: dpsubspace\n\n",
+        f"the later ones have defaults that can be left alone.\n\n{first_steps()}\n\n",
+        f".. toctree::\n   :hidden:\n\n{pages}\n\n",
     ]
     for page, (title, words, names) in SUBJECTS.items():
-        module = ".. currentmodule:: dpsubspace\n\n"
+        place = PLACES[names[0]]
+        module, told = f".. currentmodule:: {place}\n\n", f"{words} In ``{place}``."
         body = summary(names, ":nosignatures:", ":toctree: generated")
-        write(folder / f"{page}.rst", heading(title) + module + f"{words}\n\n{body}")
-        parts.append(f"{heading(title, '-')}{words}\n\n{summary(names, ':nosignatures:')}\n")
+        write(folder / f"{page}.rst", heading(title) + module + f"{told}\n\n{body}")
+        table = summary(names, ":nosignatures:")
+        parts.append(f"{module}{heading(title, '-')}{told}\n\n{table}\n")
     write(folder / "index.rst", "".join(parts))
 
 
@@ -200,6 +225,17 @@ def escape_names(app, what, name, obj, options, lines):
         lines[i] = label + colon + "".join(parts)
 
 
+def name_in_full(app, env, node, contnode):
+    """Find public names that a docstring links without saying where they are."""
+    first, _, rest = node["reftarget"].removeprefix("dpsubspace.").partition(".")
+    if node.get("refdomain") != "py" or first not in PLACES:
+        return None
+    whole = ".".join(filter(None, [PLACES[first], first, rest]))
+    domain = env.domains["py"]
+    given = (env, node["refdoc"], app.builder, node["reftype"], whole, node, contnode)
+    return domain.resolve_xref(*given)
+
+
 def skip_foreign(app, what, name, obj, skip, options):
     """Leave out what every estimator of scikit-learn has."""
     code = getattr(obj, "fget", obj)  # a property does not say where it is from
@@ -213,4 +249,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", link_pages, priority=100)
     app.connect("autodoc-process-docstring", escape_names, priority=101)
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("missing-reference", name_in_full)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -500,7 +500,8 @@ class Released(NamedTuple):
 
     Examples
     --------
-    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> from dpsubspace import PrivacyLedger
+    >>> from dpsubspace.statistics import private_quantile
     >>> ages = [18 + i % 70 for i in range(5000)]
     >>> released = private_quantile(ages, 0.5, bounds=(0, 110), epsilon=0.3)
     >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)

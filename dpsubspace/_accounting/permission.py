@@ -339,12 +339,11 @@ def _open_elsewhere() -> list[Address]:
 def tell_of_ledgers_elsewhere(name: str) -> bool:
     """Warn that what `name` is about to release is not charged to a ledger that may be open.
 
-    To be called where nobody pays. Returns whether a warning was given.
+    To be called where nobody pays. It is said once of each ledger. Returns whether it was.
     """
     for address in [*_HEARD_OF]:
-        is_open = address.is_open()
-        if is_open is False:
-            _HEARD_OF.pop(address, None)
+        del _HEARD_OF[address]  # said once: whoever has seen it need not see it at every fit
+        if (is_open := address.is_open()) is False:
             continue
         state = "is open" if is_open else "was open, and whose file cannot be reached from here"
         warn(

@@ -216,7 +216,8 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.metrics import log_loss
     >>> from sklearn.utils import shuffle
-    >>> from dpsubspace import DPCalibratedClassifier, DPSGDFClassifier
+    >>> from dpsubspace import DPSGDFClassifier
+    >>> from dpsubspace.calibration import DPCalibratedClassifier
     >>> X, y = shuffle(*load_digits(return_X_y=True), random_state=0)
     >>> model = DPSGDFClassifier(epsilon=1.0, random_state=0).fit(X[:800], y[:800])
     >>> right = DPCalibratedClassifier(model, epsilon=0.5, random_state=0)

@@ -290,7 +290,8 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.utils import shuffle
-    >>> from dpsubspace import DPConformalClassifier, DPSGDFClassifier
+    >>> from dpsubspace import DPSGDFClassifier
+    >>> from dpsubspace.calibration import DPConformalClassifier
     >>> X, y = shuffle(*load_digits(return_X_y=True), random_state=0)
     >>> model = DPSGDFClassifier(epsilon=1.0, random_state=0).fit(X[:800], y[:800])
     >>> conformal = DPConformalClassifier(model, epsilon=0.5, random_state=0)
@@ -491,7 +492,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
     --------
     >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
-    >>> from dpsubspace import DPConformalRegressor
+    >>> from dpsubspace.calibration import DPConformalRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 2))
     >>> y = X @ [1.0, 2.0] + rng.normal(size=3000)

@@ -29,6 +29,10 @@ DECIDED = 0.07
 # Least share of the squares of weights, or of the variance of scores, that is one column's.
 _MOST_OF_WEIGHTS, MOST_OF_SCORES = 0.7, 0.5
 
+# Largest such share that any other column may have: of two that decide together, the lesser one has
+# more. A copy in a range that is far too wide may leave others as much, and is not told of then.
+OTHERS = 0.15
+
 # A column takes a row to a class where it makes that as likely as this, and does so alone where it
 # does in so many of the rows that others can be like.
 SURE, USUALLY = 0.9, 0.75

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._estimators.column_importances import importances_of, scores_along
-from dpsubspace._estimators.copies import DECIDED, MOST_OF_SCORES, SURE, USUALLY
+from dpsubspace._estimators.copies import DECIDED, MOST_OF_SCORES, OTHERS, SURE, USUALLY
 from dpsubspace._gradients.losses import LogLoss
 from dpsubspace._solvers.intercepts import Doubt
 from dpsubspace._tables.encoding import Encoding
@@ -25,8 +25,11 @@ def copying_column_of_table(encoding: Encoding, model: Any) -> Any:
     importances = importances_of(encoding, model).values
     found = int(np.argmax(importances))
     name = list(encoding.schema)[found]
-    if importances[found] < MOST_OF_SCORES:
-        return None
+    if (
+        importances[found] < MOST_OF_SCORES
+        or np.delete(importances, found).max(initial=0.0) > OTHERS
+    ):
+        return None  # where others count too, they may decide together
     along, mean = scores_along(encoding, model, name)
     chances = LogLoss().predict(along.reshape(-1, along.shape[2])).reshape(*along.shape[:2], -1)
     alone = np.mean(chances.max(axis=1).min(axis=1) >= SURE)

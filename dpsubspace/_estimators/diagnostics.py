@@ -80,7 +80,7 @@ class ProjectionError(NamedTuple):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import private_projection_error
+    >>> from dpsubspace.public_data import private_projection_error
     >>> rng = np.random.default_rng(0)
     >>> rows = np.linspace(3, 0.1, 30) ** 2 * rng.normal(size=(2300, 30))
     >>> found = private_projection_error(rows[300:], rows[:300], random_state=0).value
@@ -207,7 +207,7 @@ def private_projection_error(
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import private_projection_error
+    >>> from dpsubspace.public_data import private_projection_error
     >>> X, _ = load_digits(return_X_y=True)
     >>> found, guarantee = private_projection_error(
     ...     X[200:], X[:200], n_components=[1, 8, 32], random_state=0)
@@ -373,7 +373,7 @@ class Spread(NamedTuple):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import private_spread
+    >>> from dpsubspace.statistics import private_spread
     >>> X, _ = load_digits(return_X_y=True)
     >>> public = private_spread(X, epsilon=float("inf")).value
     >>> round(public.mean_norm, 2), round(public.half_radius, 2), round(public.radius, 2)
@@ -475,7 +475,7 @@ def private_spread(
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import private_spread
+    >>> from dpsubspace.statistics import private_spread
     >>> rows = 100 + np.random.default_rng(0).normal(size=(20000, 10))
     >>> spread, guarantee = private_spread(rows, random_state=0)
     >>> bool(spread.mean_norm > 0.99), bool(spread.half_radius < 0.02)

@@ -256,7 +256,8 @@ def task2vec_distance(
     --------
     >>> import warnings
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import PrivacyWarning, task2vec_distance
+    >>> from dpsubspace import PrivacyWarning
+    >>> from dpsubspace.public_data import task2vec_distance
     >>> X, y = load_digits(return_X_y=True)
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", PrivacyWarning)  # these digits are public
@@ -352,7 +353,8 @@ def optimal_transport_distance(
     --------
     >>> import warnings
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import PrivacyWarning, optimal_transport_distance
+    >>> from dpsubspace import PrivacyWarning
+    >>> from dpsubspace.public_data import optimal_transport_distance
     >>> X, y = load_digits(return_X_y=True)
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", PrivacyWarning)  # these digits are public

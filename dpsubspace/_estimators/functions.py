@@ -143,7 +143,7 @@ def private_quantile(
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import private_quantile
+    >>> from dpsubspace.statistics import private_quantile
     >>> incomes = np.random.default_rng(0).lognormal(10, 1, size=50000)
     >>> median, guarantee = private_quantile(incomes, 0.5, epsilon=0.5, random_state=0)
     >>> bool(abs(np.mean(incomes < median) - 0.5) < 0.01)
@@ -439,7 +439,7 @@ def private_covariance(
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import private_covariance
+    >>> from dpsubspace.statistics import private_covariance
     >>> rows = np.random.default_rng(0).normal(50, [3.0, 1.0], size=(20000, 2))
     >>> covariance, guarantee = private_covariance(rows, data_norm=100, random_state=0)
     >>> bool(np.abs(covariance - np.cov(rows.T)).max() < 0.2)

@@ -505,7 +505,7 @@ class GEPRegressor(LinearRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import GEPRegressor
+    >>> from dpsubspace.linear_model import GEPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(5000, 4))
     >>> y = 20 + X @ [3.0, -2.0, 1.0, 0.0] + rng.normal(size=5000)

@@ -82,7 +82,8 @@ class SubspaceDistance(NamedTuple):
     --------
     >>> import warnings
     >>> import numpy as np
-    >>> from dpsubspace import PrivacyWarning, gradient_subspace_distance
+    >>> from dpsubspace import PrivacyWarning
+    >>> from dpsubspace.public_data import gradient_subspace_distance
     >>> warnings.simplefilter("ignore", PrivacyWarning)  # which says that this is not private
     >>> rng = np.random.default_rng(0)
     >>> private, public = rng.normal(size=(2, 200, 30))
@@ -193,7 +194,8 @@ def gradient_subspace_distance(
     --------
     >>> import warnings
     >>> import numpy as np
-    >>> from dpsubspace import PrivacyWarning, gradient_subspace_distance
+    >>> from dpsubspace import PrivacyWarning
+    >>> from dpsubspace.public_data import gradient_subspace_distance
     >>> warnings.simplefilter("ignore", PrivacyWarning)  # which says that this is not private
     >>> rng = np.random.default_rng(0)
     >>> scales = np.linspace(3, 0.1, 30) ** 2
@@ -429,7 +431,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import GSDScorer
+    >>> from dpsubspace.public_data import GSDScorer
     >>> rng = np.random.default_rng(0)
     >>> scales = np.linspace(3, 0.1, 30) ** 2
     >>> private, near, far = scales * rng.normal(size=(3, 2000, 30))

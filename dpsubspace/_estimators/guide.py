@@ -130,7 +130,8 @@ class GradientDirections(BaseEstimator):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.model_selection import train_test_split
-    >>> from dpsubspace import GEPClassifier, GradientDirections
+    >>> from dpsubspace import GEPClassifier
+    >>> from dpsubspace.linear_model import GradientDirections
     >>> X, y = load_digits(return_X_y=True)
     >>> X, X_test, y, y_test = train_test_split(X, y, test_size=360, random_state=0)
     >>> X, X_public, y, _ = train_test_split(X, y, test_size=100, random_state=0)

@@ -216,7 +216,7 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PersonalizedLinearRegression
+    >>> from dpsubspace.linear_model import PersonalizedLinearRegression
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(1000), 10)
     >>> X, levels = rng.normal(size=(10000, 4)), rng.normal(size=1000)

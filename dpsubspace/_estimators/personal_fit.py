@@ -186,7 +186,7 @@ class SharedLinearModel(SharedModel):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PersonalizedLinearRegression
+    >>> from dpsubspace.linear_model import PersonalizedLinearRegression
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(500), 10)
     >>> X, levels = rng.normal(size=(5000, 3)), rng.normal(size=500)
@@ -255,7 +255,7 @@ class SharedLogisticModel(SharedModel):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PersonalizedLogisticRegression
+    >>> from dpsubspace.linear_model import PersonalizedLogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(500), 10)
     >>> X, levels = rng.normal(size=(5000, 3)), 2 * rng.normal(size=500)

@@ -187,7 +187,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PersonalizedLogisticRegression
+    >>> from dpsubspace.linear_model import PersonalizedLogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(np.arange(1000), 20)
     >>> X, levels = rng.normal(size=(20000, 4)), 2 * rng.normal(size=1000)

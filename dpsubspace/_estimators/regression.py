@@ -849,7 +849,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PublicSubspaceLinearRegression
+    >>> from dpsubspace.linear_model import PublicSubspaceLinearRegression
     >>> rng = np.random.default_rng(0)
     >>> directions, tasks = rng.normal(size=(40, 2)), rng.normal(size=(2, 12))
     >>> X = rng.normal(size=(12, 500, 40))

@@ -8,7 +8,6 @@ alone. ``docs/model_format.md`` describes the files.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import os
@@ -41,6 +40,7 @@ from dpsubspace._forms import (
     as_json,
     written,
 )
+from dpsubspace._names import PLACES, imported
 from dpsubspace._tables.kinds import KINDS
 from dpsubspace._tables.schema import Schema, schema_fields, schema_of
 from dpsubspace.exceptions import PrivacyError, warn
@@ -238,7 +238,7 @@ def model_as_plain(
             " dpsubspace alone. Save the model with joblib or skops instead."
         )
     params = model.get_params(deep=False) if isinstance(model, BaseEstimator) else {}
-    found = {"model": name, "version": package_version()}
+    found: dict[str, Any] = {"model": name, "version": package_version()}
     found["parameters"] = {
         key: _plain(Parameter(guarantee), value, f"the parameter `{key}` of a {name}")
         for key, value in params.items()
@@ -280,9 +280,7 @@ def _fitted_as_plain(model: Any, known: set[str]) -> dict[str, Any]:
 
 def _class_of(name: Any) -> Any:
     """The class of estimators of a public name; None where there is none."""
-    package = importlib.import_module(__name__.partition(".")[0])
-    known = isinstance(name, str) and name in package.__all__
-    found = getattr(package, name) if known else None
+    found = imported(name) if isinstance(name, str) and name in PLACES else None
     kinds = (SavedModel, BaseEstimator)
     return found if isinstance(found, type) and issubclass(found, kinds) else None
 
@@ -306,9 +304,11 @@ def model_from_plain(plain: Any, here: Reading, whole: PrivacyGuarantee | None =
     model = _unfitted(kind, plain.get("parameters"), here.at("parameters"), guarantee)
     if "fitted" not in plain and here.where != Reading.where:
         return model
+    if not issubclass(kind, SavedModel):
+        here.at("model").wrong("the name of a class that is fitted", plain["model"])
     if guarantee is None:
         raise ValueError(f"`{here.where}` has no 'privacy', the guarantee of the model.")
-    params = model.get_params(deep=False) if isinstance(model, BaseEstimator) else {}
+    params = plain["parameters"] and model.get_params(deep=False)
     inside = Reading(here.at("fitted").where, params=params)
     names = {attribute.strip("_"): attribute for attribute in kind._saved}
     forms = {name: kind._saved[attribute] for name, attribute in names.items()}

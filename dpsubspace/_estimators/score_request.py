@@ -84,7 +84,7 @@ class PrivateScore:
 
     Examples
     --------
-    >>> from dpsubspace import PrivateScore
+    >>> from dpsubspace.metrics import PrivateScore
     >>> score = PrivateScore("recall", 0.91, 0.89, 0.93, 0.95, 2000, pos_label="ill")
     >>> print(score)
     recall of class 'ill' = 0.91 (95% interval 0.89 to 0.93)

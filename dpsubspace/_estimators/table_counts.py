@@ -87,7 +87,7 @@ class PrivateCounts:
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import PrivateCounts
+    >>> from dpsubspace.statistics import PrivateCounts
     >>> counts = np.array([70.0, 30.0])
     >>> table = PrivateCounts(
     ...     ("ward",), (("A", "B"),), counts, counts - 3, counts + 3, counts, 100, "row", 0.95

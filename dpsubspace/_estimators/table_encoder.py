@@ -290,7 +290,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     Examples
     --------
     >>> import pandas as pd
-    >>> from dpsubspace import Categories, Range, TableEncoder
+    >>> from dpsubspace import Categories, Range
+    >>> from dpsubspace.tables import TableEncoder
     >>> frame = pd.DataFrame({"age": [30, 70], "ward": ["A", "B"], "id": [1, 2]})
     >>> schema = {"age": Range(0, 100), "ward": Categories(["A", "B", "C"])}
     >>> encoder = TableEncoder(schema).fit(frame[["age", "ward"]])

@@ -141,7 +141,7 @@ class PrivateSummary:
 
     Examples
     --------
-    >>> from dpsubspace import PrivateSummary
+    >>> from dpsubspace.statistics import PrivateSummary
     >>> entries = [("age", "mean", None, "all", 41.5, 41.2, 41.8)]
     >>> print(PrivateSummary(entries, ("all",), None, 900, "row", 0.95))
     Summary of 900 rows (95% intervals, for noise alone)

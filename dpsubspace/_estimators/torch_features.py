@@ -115,7 +115,8 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     >>> import torch
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.pipeline import make_pipeline
-    >>> from dpsubspace import DPSGDFClassifier, TorchFeatures
+    >>> from dpsubspace import DPSGDFClassifier
+    >>> from dpsubspace.neural_network import TorchFeatures
     >>> X, y = load_digits(return_X_y=True)
     >>> backbone = torch.nn.Sequential(
     ...     torch.nn.Conv2d(1, 16, 3), torch.nn.ReLU(), torch.nn.AvgPool2d(2)

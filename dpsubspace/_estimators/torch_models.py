@@ -394,7 +394,7 @@ class DPModuleClassifier(PrivateClassifier):
     >>> import torch
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.model_selection import train_test_split
-    >>> from dpsubspace import DPModuleClassifier
+    >>> from dpsubspace.neural_network import DPModuleClassifier
     >>> X, y = load_digits(return_X_y=True)
     >>> X, X_test, y, y_test = train_test_split(X / 16, y, test_size=360, random_state=0)
     >>> _ = torch.manual_seed(0)  # for the parameters that the module starts from
@@ -668,7 +668,7 @@ class DPModuleRegressor(PrivateRegressor):
     --------
     >>> import numpy as np
     >>> import torch
-    >>> from dpsubspace import DPModuleRegressor
+    >>> from dpsubspace.neural_network import DPModuleRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(2000, 2))
     >>> y = np.abs(X[:, 0]) + rng.normal(scale=0.1, size=2000)

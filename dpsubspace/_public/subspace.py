@@ -149,7 +149,7 @@ def subspace_distance(A: Any, B: Any) -> float:
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.decomposition import PCA
-    >>> from dpsubspace import subspace_distance
+    >>> from dpsubspace.public_data import subspace_distance
     >>> X, _ = load_digits(return_X_y=True)
     >>> half, other = (PCA(3).fit(part) for part in (X[::2], X[1::2]))
     >>> round(subspace_distance(half, other), 2)

@@ -155,7 +155,7 @@ def audit_epsilon(
 
     Examples
     --------
-    >>> from dpsubspace import audit_epsilon
+    >>> from dpsubspace.audit import audit_epsilon
     >>> round(audit_epsilon(1000, 100, 75, delta=1e-4), 3)
     0.673
     """
@@ -226,7 +226,7 @@ class AuditResult:
 
     Examples
     --------
-    >>> from dpsubspace import AuditResult
+    >>> from dpsubspace.audit import AuditResult
     >>> result = AuditResult(epsilon_lower_bound=0.3, epsilon_claimed=1.0, delta=1e-5,
     ...                      confidence=0.95, n_canaries=500, n_guesses=250, n_correct=160)
     >>> result.refuted
@@ -391,7 +391,9 @@ def audit_estimator(
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from dpsubspace import DPSGDClassifier, audit_estimator, private_quantile
+    >>> from dpsubspace import DPSGDClassifier
+    >>> from dpsubspace.audit import audit_estimator
+    >>> from dpsubspace.statistics import private_quantile
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = DPSGDClassifier(epsilon=8.0, delta=1e-5)
     >>> audit_estimator(model, X, y, random_state=0).refuted
@@ -568,7 +570,8 @@ class AuditDisplay(Display):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import AuditDisplay, DPSGDRegressor, private_mean
+    >>> from dpsubspace import DPSGDRegressor, private_mean
+    >>> from dpsubspace.audit import AuditDisplay
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 3))
     >>> display = AuditDisplay.from_estimators(

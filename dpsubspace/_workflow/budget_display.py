@@ -90,7 +90,8 @@ class BudgetDisplay(Display):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import BudgetDisplay, DPSGDClassifier, PrivacyLedger
+    >>> from dpsubspace import DPSGDClassifier, PrivacyLedger
+    >>> from dpsubspace.budget import BudgetDisplay
     >>> X, y = load_digits(return_X_y=True)
     >>> ledger = PrivacyLedger(epsilon=2.0, delta=1e-5)
     >>> _ = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="first model")

@@ -12,7 +12,6 @@ one in the middle of a crowd.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -42,13 +41,12 @@ from dpsubspace._estimators import (
 )
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._estimators.composites import PRIVATE, opened
+from dpsubspace._names import PLACES, imported
 from dpsubspace._rows.inputs import checked_by
 from dpsubspace._rows.records import NullRecords
 from dpsubspace._statistics.intervals import LEAST
 from dpsubspace._statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace.exceptions import PrivacyError
-
-_PACKAGE = __name__.partition(".")[0]
 
 # Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
 _FAR = 2.0**39
@@ -160,9 +158,8 @@ def _refusal(estimator: Any) -> str:
 
 def _auditable() -> Iterator[str]:
     """Public estimators that can be: those that nobody has asked for yet are imported for it."""
-    public = importlib.import_module(_PACKAGE)
-    for name in public.__all__:
-        kind = getattr(public, name)
+    for name in PLACES:
+        kind = imported(name)
         if isinstance(kind, type) and issubclass(kind, PrivateEstimator) and kind._canary:
             yield name
 

@@ -57,7 +57,8 @@ class CoefficientDisplay(Display):
     Examples
     --------
     >>> import numpy as np
-    >>> from dpsubspace import CoefficientDisplay, private_coefficients
+    >>> from dpsubspace import private_coefficients
+    >>> from dpsubspace.statistics import CoefficientDisplay
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 10, size=(20_000, 2))
     >>> y = X[:, 0] + rng.normal(scale=5, size=20_000) > X[:, 1]

@@ -48,7 +48,8 @@ class PrivateCountsDisplay(Display):
     Examples
     --------
     >>> import pandas as pd
-    >>> from dpsubspace import PrivateCountsDisplay, private_counts
+    >>> from dpsubspace import private_counts
+    >>> from dpsubspace.statistics import PrivateCountsDisplay
     >>> table = pd.DataFrame({"ward": ["A", "B"] * 500})
     >>> counts = private_counts(table, {"ward": ["A", "B"]}, "ward", epsilon=1.0)
     >>> display = PrivateCountsDisplay.from_counts(counts)

@@ -89,7 +89,8 @@ class PrivacyUtilityDisplay(Display):
     --------
     >>> from sklearn.datasets import load_digits
     >>> from sklearn.model_selection import train_test_split
-    >>> from dpsubspace import DPSGDFClassifier, PrivacyUtilityDisplay
+    >>> from dpsubspace import DPSGDFClassifier
+    >>> from dpsubspace.metrics import PrivacyUtilityDisplay
     >>> X, y = load_digits(return_X_y=True)
     >>> X, X_test, y, y_test = train_test_split(X, y, test_size=360, random_state=0)
     >>> display = PrivacyUtilityDisplay.from_estimator(
@@ -595,7 +596,8 @@ class PrivateRocCurveDisplay(_ReleasedCurve):
     Examples
     --------
     >>> from sklearn.datasets import make_classification
-    >>> from dpsubspace import DPSGDFClassifier, PrivateRocCurveDisplay
+    >>> from dpsubspace import DPSGDFClassifier
+    >>> from dpsubspace.metrics import PrivateRocCurveDisplay
     >>> X, y = make_classification(4000, random_state=0)
     >>> model = DPSGDFClassifier(epsilon=1.0, random_state=0).fit(X[:2000], y[:2000])
     >>> display = PrivateRocCurveDisplay.from_estimator(model, X[2000:], y[2000:], epsilon=0.5)
@@ -719,7 +721,8 @@ class PrivateCalibrationDisplay(_ReleasedCurve):
     Examples
     --------
     >>> from sklearn.datasets import make_classification
-    >>> from dpsubspace import DPSGDFClassifier, PrivateCalibrationDisplay, private_score
+    >>> from dpsubspace import DPSGDFClassifier, private_score
+    >>> from dpsubspace.metrics import PrivateCalibrationDisplay
     >>> X, y = make_classification(4000, random_state=0)
     >>> model = DPSGDFClassifier(epsilon=1.0, random_state=0).fit(X[:2000], y[:2000])
     >>> metrics = ["accuracy", "calibration_curve"]  # for one price

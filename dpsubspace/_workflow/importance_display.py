@@ -104,7 +104,8 @@ class ImportanceDisplay(Display):
     --------
     >>> import numpy as np
     >>> import pandas as pd
-    >>> from dpsubspace import DPSGDFClassifier, ImportanceDisplay, tabular_pipeline
+    >>> from dpsubspace import DPSGDFClassifier, tabular_pipeline
+    >>> from dpsubspace.inspection import ImportanceDisplay
     >>> rng = np.random.default_rng(0)
     >>> age, ward = rng.uniform(18, 95, 3000), rng.choice(["A", "B"], 3000)
     >>> frame = pd.DataFrame({"age": age, "ward": ward})

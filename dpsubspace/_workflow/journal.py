@@ -87,7 +87,8 @@ class LedgerEntry:
 
     Examples
     --------
-    >>> from dpsubspace import PrivacyLedger, private_quantile
+    >>> from dpsubspace import PrivacyLedger
+    >>> from dpsubspace.statistics import private_quantile
     >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     >>> with ledger:
     ...     median = private_quantile([18 + i % 70 for i in range(5000)], epsilon=0.3)

@@ -479,7 +479,8 @@ class PrivacyLedger:
 
         Examples
         --------
-        >>> from dpsubspace import PrivacyLedger, private_quantile
+        >>> from dpsubspace import PrivacyLedger
+        >>> from dpsubspace.statistics import private_quantile
         >>> ages = [18 + i % 70 for i in range(5000)]
         >>> ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
         >>> median, guarantee = ledger.run(private_quantile, ages, 0.5, epsilon=0.3)

@@ -93,7 +93,8 @@ def privacy_event(
     Examples
     --------
     >>> from sklearn.pipeline import make_pipeline
-    >>> from dpsubspace import BoundedScaler, DPSGDClassifier, privacy_cost, privacy_event
+    >>> from dpsubspace import BoundedScaler, DPSGDClassifier, privacy_cost
+    >>> from dpsubspace.budget import privacy_event
     >>> model = make_pipeline(BoundedScaler(epsilon=0.2), DPSGDClassifier(epsilon=0.9))
     >>> event = privacy_event(model, n_samples=5000)
     >>> round(privacy_cost([event], delta=1e-5, neighboring_relation="zero_out"), 2)
@@ -272,7 +273,8 @@ def share_budget(
     Examples
     --------
     >>> from sklearn.pipeline import make_pipeline
-    >>> from dpsubspace import BoundedScaler, DPSGDClassifier, privacy_cost, share_budget
+    >>> from dpsubspace import BoundedScaler, DPSGDClassifier, privacy_cost
+    >>> from dpsubspace.budget import share_budget
     >>> model = make_pipeline(BoundedScaler(), DPSGDClassifier())
     >>> shares = {"boundedscaler": 1, "dpsgdclassifier": 9}
     >>> model = share_budget(model, 1.0, shares=shares, n_samples=5000)

@@ -74,7 +74,7 @@ class ProjectionErrorDisplay(Display):
     Examples
     --------
     >>> from sklearn.datasets import load_digits
-    >>> from dpsubspace import ProjectionErrorDisplay, private_projection_error
+    >>> from dpsubspace.public_data import ProjectionErrorDisplay, private_projection_error
     >>> X, _ = load_digits(return_X_y=True)
     >>> public, private = X[:300], X[300:]
     >>> display = ProjectionErrorDisplay.from_public(public, random_state=0)

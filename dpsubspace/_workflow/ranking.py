@@ -80,7 +80,7 @@ class GSDRankingDisplay(Display):
 
     Examples
     --------
-    >>> from dpsubspace import GSDRankingDisplay
+    >>> from dpsubspace.public_data import GSDRankingDisplay
     >>> distances = {"natural images": 0.55, "other x-rays": 0.32, "held-out x-rays": 0.15}
     >>> display = GSDRankingDisplay.from_distances(distances, reference=0.5)
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]

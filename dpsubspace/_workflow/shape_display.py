@@ -123,7 +123,8 @@ class ShapeDisplay(Display):
     --------
     >>> import numpy as np
     >>> import pandas as pd
-    >>> from dpsubspace import DPSGDFClassifier, ShapeDisplay, tabular_pipeline
+    >>> from dpsubspace import DPSGDFClassifier, tabular_pipeline
+    >>> from dpsubspace.inspection import ShapeDisplay
     >>> rng = np.random.default_rng(0)
     >>> age, ward = rng.uniform(18, 95, 3000), rng.choice(["A", "B"], 3000)
     >>> frame = pd.DataFrame({"age": age, "ward": ward})

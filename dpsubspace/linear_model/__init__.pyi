@@ -2,29 +2,19 @@
 
 from dpsubspace._estimators.dpsgd import (
     DPSGDClassifier as DPSGDClassifier,
-)
-from dpsubspace._estimators.dpsgd import (
     DPSGDFClassifier as DPSGDFClassifier,
-)
-from dpsubspace._estimators.dpsgd import (
     DPSGDRegressor as DPSGDRegressor,
 )
 from dpsubspace._estimators.gep import (
     GEPClassifier as GEPClassifier,
-)
-from dpsubspace._estimators.gep import (
     GEPRegressor as GEPRegressor,
 )
-from dpsubspace._estimators.guide import (
-    GradientDirections as GradientDirections,
-)
+from dpsubspace._estimators.guide import GradientDirections as GradientDirections
 from dpsubspace._estimators.personal import (
     PersonalizedLinearRegression as PersonalizedLinearRegression,
 )
 from dpsubspace._estimators.personal_fit import (
     SharedLinearModel as SharedLinearModel,
-)
-from dpsubspace._estimators.personal_fit import (
     SharedLogisticModel as SharedLogisticModel,
 )
 from dpsubspace._estimators.personal_logistic import (
@@ -32,7 +22,5 @@ from dpsubspace._estimators.personal_logistic import (
 )
 from dpsubspace._estimators.regression import (
     DPLinearRegression as DPLinearRegression,
-)
-from dpsubspace._estimators.regression import (
     PublicSubspaceLinearRegression as PublicSubspaceLinearRegression,
 )

@@ -1,20 +1,10 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.private_scores import (
-    private_score as private_score,
-)
-from dpsubspace._estimators.score_request import (
-    PrivateScore as PrivateScore,
-)
-from dpsubspace._statistics.score_cells import (
-    ScoreCells as ScoreCells,
-)
+from dpsubspace._estimators.private_scores import private_score as private_score
+from dpsubspace._estimators.score_request import PrivateScore as PrivateScore
+from dpsubspace._statistics.score_cells import ScoreCells as ScoreCells
 from dpsubspace._workflow.evaluation import (
     PrivacyUtilityDisplay as PrivacyUtilityDisplay,
-)
-from dpsubspace._workflow.evaluation import (
     PrivateCalibrationDisplay as PrivateCalibrationDisplay,
-)
-from dpsubspace._workflow.evaluation import (
     PrivateRocCurveDisplay as PrivateRocCurveDisplay,
 )

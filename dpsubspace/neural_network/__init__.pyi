@@ -1,11 +1,7 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.torch_features import (
-    TorchFeatures as TorchFeatures,
-)
+from dpsubspace._estimators.torch_features import TorchFeatures as TorchFeatures
 from dpsubspace._estimators.torch_models import (
     DPModuleClassifier as DPModuleClassifier,
-)
-from dpsubspace._estimators.torch_models import (
     DPModuleRegressor as DPModuleRegressor,
 )

@@ -1,5 +1,3 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.scaler import (
-    BoundedScaler as BoundedScaler,
-)
+from dpsubspace._estimators.scaler import BoundedScaler as BoundedScaler

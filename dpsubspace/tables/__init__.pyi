@@ -1,23 +1,13 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.table_encoder import (
-    TableEncoder as TableEncoder,
-)
+from dpsubspace._estimators.table_encoder import TableEncoder as TableEncoder
 from dpsubspace._estimators.tabular import (
     TabularPipeline as TabularPipeline,
-)
-from dpsubspace._estimators.tabular import (
     tabular_pipeline as tabular_pipeline,
 )
 from dpsubspace._tables.kinds import (
     Categories as Categories,
-)
-from dpsubspace._tables.kinds import (
     PrivateRange as PrivateRange,
-)
-from dpsubspace._tables.kinds import (
     Range as Range,
 )
-from dpsubspace._tables.schema import (
-    Schema as Schema,
-)
+from dpsubspace._tables.schema import Schema as Schema

@@ -12,14 +12,8 @@ no row, so there is nothing to be honest about. A ledger counts the same fits as
 import matplotlib.pyplot as plt
 from sklearn.pipeline import make_pipeline
 
-from dpsubspace import (
-    DPPCA,
-    BoundedScaler,
-    BudgetDisplay,
-    DPSGDFClassifier,
-    privacy_cost,
-    share_budget,
-)
+from dpsubspace import DPPCA, BoundedScaler, DPSGDFClassifier, privacy_cost
+from dpsubspace.budget import BudgetDisplay, share_budget
 
 # %%
 # Fits of epsilon 1, one after the other

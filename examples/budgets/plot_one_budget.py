@@ -17,15 +17,14 @@ from sklearn.utils import shuffle
 
 from dpsubspace import (
     BoundedScaler,
-    BudgetDisplay,
     DPSGDFClassifier,
     PrivacyLedger,
     PrivateSearch,
     privacy_cost,
     privacy_report,
     private_score,
-    share_budget,
 )
+from dpsubspace.budget import BudgetDisplay, share_budget
 
 # Rows in random order, so that those that are held out are like the others.
 X, y = shuffle(*load_digits(return_X_y=True), random_state=0)

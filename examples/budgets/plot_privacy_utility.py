@@ -14,7 +14,8 @@ import warnings
 import matplotlib.pyplot as plt
 from sklearn.datasets import make_classification
 
-from dpsubspace import DPSGDFClassifier, PrivacyUtilityDisplay, PrivacyWarning
+from dpsubspace import DPSGDFClassifier, PrivacyWarning
+from dpsubspace.metrics import PrivacyUtilityDisplay
 
 X, y = make_classification(
     *(12_000, 20),

@@ -22,7 +22,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
-from dpsubspace import DPSGDFClassifier, PrivacyUtilityDisplay, PrivacyWarning, TorchFeatures
+from dpsubspace import DPSGDFClassifier, PrivacyWarning
+from dpsubspace.metrics import PrivacyUtilityDisplay
+from dpsubspace.neural_network import TorchFeatures
 
 X, y = load_digits(return_X_y=True)
 X, public = X / 16, y < 5  # pixels run from 0 to 16 by definition, not by measurement

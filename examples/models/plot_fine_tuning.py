@@ -20,7 +20,8 @@ from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from torch import nn
 
-from dpsubspace import DPModuleClassifier, DPSGDFClassifier, TorchFeatures
+from dpsubspace import DPSGDFClassifier
+from dpsubspace.neural_network import DPModuleClassifier, TorchFeatures
 
 torch.set_num_threads(1)
 X, y = load_digits(return_X_y=True)

@@ -19,8 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
 
-import dpsubspace
-from dpsubspace import PersonalizedLinearRegression, PrivacyLedger, PrivacyWarning
+from dpsubspace import PrivacyLedger, PrivacyWarning
+from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
 
 rng = np.random.default_rng(0)
 n_patients, n_columns = 1000, 10
@@ -87,7 +87,7 @@ for each in sizes:
     for found, some in zip(errors.values(), predicted, strict=True):
         found.append(np.sqrt(np.mean((some - y_test) ** 2)))
 # The same for labels: whether an outcome is above 0.
-labels = dpsubspace.PersonalizedLogisticRegression(random_state=0).fit(X, y > 0, groups=patients)
+labels = PersonalizedLogisticRegression(random_state=0).fit(X, y > 0, groups=patients)
 print(f"accuracy: {labels.score(X_test, y_test > 0, groups=patients_test):.3f}")
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, found), line in zip(errors.items(), ("--", "-.", "-", ":"), strict=True):

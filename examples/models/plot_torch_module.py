@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from dpsubspace import DPModuleClassifier, DPModuleRegressor, DPSGDFClassifier
+from dpsubspace import DPSGDFClassifier
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 
 
 def network(columns):

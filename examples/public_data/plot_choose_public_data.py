@@ -27,12 +27,11 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     GEPClassifier,
-    GSDRankingDisplay,
-    GSDScorer,
     PrivacyLedger,
     PrivacyWarning,
     select_public,
 )
+from dpsubspace.public_data import GSDRankingDisplay, GSDScorer
 
 warnings.simplefilter("ignore", PrivacyWarning)  # at 0.2 noise outweighs signal, and it says so
 X, y = load_digits(return_X_y=True)

@@ -15,7 +15,8 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpsubspace import DPSGDRegressor, GEPRegressor, PrivacyLedger, PrivacyWarning
+from dpsubspace import DPSGDRegressor, PrivacyLedger, PrivacyWarning
+from dpsubspace.linear_model import GEPRegressor
 
 rng = np.random.default_rng(0)
 wave = np.linspace(0, 1, 200)

@@ -19,7 +19,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from dpsubspace import DPSGDFClassifier, GEPClassifier, GradientDirections, PrivacyWarning
+from dpsubspace import DPSGDFClassifier, GEPClassifier, PrivacyWarning
+from dpsubspace.linear_model import GradientDirections
 
 warnings.simplefilter("ignore", PrivacyWarning)  # at 0.1 noise outweighs signal, and it says so
 X, y = load_digits(return_X_y=True)

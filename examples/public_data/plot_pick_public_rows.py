@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.feature_extraction.image import extract_patches_2d
 
-from dpsubspace import GSDScorer, PrivacyLedger
+from dpsubspace import PrivacyLedger
+from dpsubspace.public_data import GSDScorer
 
 rng = np.random.default_rng(0)
 digits = rng.permutation(load_digits().data)

@@ -19,7 +19,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dpsubspace import PrivacyLedger, ProjectionErrorDisplay, private_projection_error
+from dpsubspace import PrivacyLedger
+from dpsubspace.public_data import ProjectionErrorDisplay, private_projection_error
 
 X, _ = load_digits(return_X_y=True)
 X = X[np.random.default_rng(0).permutation(len(X))]

@@ -19,13 +19,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from dpsubspace import (
-    DPLinearRegression,
-    PrivacyLedger,
-    PrivacyWarning,
-    PublicSubspaceLinearRegression,
-    subspace_distance,
-)
+from dpsubspace import DPLinearRegression, PrivacyLedger, PrivacyWarning
+from dpsubspace.linear_model import PublicSubspaceLinearRegression
+from dpsubspace.public_data import subspace_distance
 
 rng = np.random.default_rng(0)
 directions = np.linalg.qr(rng.normal(size=(40, 3)))[0]

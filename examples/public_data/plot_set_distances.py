@@ -15,7 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dpsubspace import GSDRankingDisplay, PrivacyWarning
+from dpsubspace import PrivacyWarning
+from dpsubspace.public_data import GSDRankingDisplay
 
 warnings.simplefilter("ignore", PrivacyWarning)  # they say that they are not private
 X, y = load_digits(return_X_y=True)

@@ -13,16 +13,8 @@ here. It can find a bug and never prove that there is none.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpsubspace import (
-    AuditDisplay,
-    AuditResult,
-    DPSGDClassifier,
-    DPSGDRegressor,
-    GEPClassifier,
-    audit_epsilon,
-    audit_estimator,
-    private_mean,
-)
+from dpsubspace import DPSGDClassifier, DPSGDRegressor, GEPClassifier, private_mean
+from dpsubspace.audit import AuditDisplay, AuditResult, audit_epsilon, audit_estimator
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 3))

@@ -15,13 +15,9 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import make_classification
 from sklearn.model_selection import train_test_split
 
-from dpsubspace import (
-    DPCalibratedClassifier,
-    DPSGDFClassifier,
-    PrivacyLedger,
-    PrivateCalibrationDisplay,
-    private_score,
-)
+from dpsubspace import DPSGDFClassifier, PrivacyLedger, private_score
+from dpsubspace.calibration import DPCalibratedClassifier
+from dpsubspace.metrics import PrivateCalibrationDisplay
 
 X, y = make_classification(
     *(15_000, 20),

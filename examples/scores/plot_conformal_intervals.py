@@ -16,7 +16,8 @@ import warnings
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpsubspace import DPConformalRegressor, DPLinearRegression, PrivacyLedger, PrivacyWarning
+from dpsubspace import DPLinearRegression, PrivacyLedger, PrivacyWarning
+from dpsubspace.calibration import DPConformalRegressor
 
 rng = np.random.default_rng(0)
 

@@ -14,15 +14,9 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.utils import shuffle
 
-from dpsubspace import (
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPSGDFClassifier,
-    PrivacyLedger,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
-    private_score,
-)
+from dpsubspace import DPSGDFClassifier, PrivacyLedger, private_score
+from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
+from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 
 # Is the digit below 3? Rows in random order: what comes later must be like what came before.
 X, y = load_digits(return_X_y=True)

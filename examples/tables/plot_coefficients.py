@@ -13,7 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpsubspace import CoefficientDisplay, private_coefficients
+from dpsubspace import private_coefficients
+from dpsubspace.statistics import CoefficientDisplay
 
 # %%
 # A table

@@ -15,15 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from dpsubspace import (
-    PrivacyLedger,
-    PrivateCountsDisplay,
-    private_counts,
-    private_covariance,
-    private_mean,
-    private_quantile,
-    private_summary,
-)
+from dpsubspace import PrivacyLedger, private_counts, private_mean, private_summary
+from dpsubspace.statistics import PrivateCountsDisplay, private_covariance, private_quantile
 
 ranges = {
     "age": (18, 90, "years"),

@@ -14,7 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpsubspace import Categories, Range, TableEncoder
+from dpsubspace import Categories, Range
+from dpsubspace.tables import TableEncoder
 
 schema = {
     "age": Range(18, 90),

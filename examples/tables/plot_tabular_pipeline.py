@@ -18,13 +18,12 @@ import pandas as pd
 from dpsubspace import (
     Categories,
     DPSGDFClassifier,
-    ImportanceDisplay,
     PrivacyLedger,
     PrivateRange,
     Range,
-    ShapeDisplay,
     tabular_pipeline,
 )
+from dpsubspace.inspection import ImportanceDisplay, ShapeDisplay
 
 rng = np.random.default_rng(0)
 

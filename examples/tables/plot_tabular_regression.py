@@ -15,14 +15,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from dpsubspace import (
-    Categories,
-    DPLinearRegression,
-    PrivacyLedger,
-    Range,
-    ShapeDisplay,
-    tabular_pipeline,
-)
+from dpsubspace import Categories, DPLinearRegression, PrivacyLedger, Range, tabular_pipeline
+from dpsubspace.inspection import ShapeDisplay
 
 rng = np.random.default_rng(0)
 

@@ -17,16 +17,16 @@ import pandas as pd
 
 from dpsubspace import (
     Categories,
-    CoefficientDisplay,
     DPSGDFClassifier,
     PrivacyLedger,
-    PrivateRocCurveDisplay,
     privacy_report,
     private_coefficients,
     private_score,
     private_summary,
     tabular_pipeline,
 )
+from dpsubspace.metrics import PrivateRocCurveDisplay
+from dpsubspace.statistics import CoefficientDisplay
 
 rng, n = np.random.default_rng(1994), 48_842
 man, u = rng.random(n) < 0.67, rng.random(n)

@@ -27,11 +27,12 @@ from in_parts import TAKEN, TAKEN_FITS, assert_same, blocks, cluster_here, lengt
 from test_bounds import BLOCKS, NAMED
 
 import dpsubspace
-from dpsubspace import DPSGDClassifier, DPSGDRegressor, GradientDirections
+from dpsubspace import DPSGDClassifier, DPSGDRegressor
 from dpsubspace._release import noise
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.dask_parts import load_collections
 from dpsubspace._rows.remote import RowPart, is_remote
+from dpsubspace.linear_model import GradientDirections
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"

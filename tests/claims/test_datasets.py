@@ -31,11 +31,8 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     GEPClassifier,
-    GEPRegressor,
-    PersonalizedLinearRegression,
     PrivacyLedger,
     PrivateSearch,
-    PublicSubspaceLinearRegression,
     Range,
     private_counts,
     private_summary,
@@ -44,6 +41,11 @@ from dpsubspace import (
 from dpsubspace._rows import dataset_parts
 from dpsubspace._rows.records import NullRecords
 from dpsubspace.exceptions import PrivacyError
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    PersonalizedLinearRegression,
+    PublicSubspaceLinearRegression,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

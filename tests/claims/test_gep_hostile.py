@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 from helpers import epsilon_of, groups_of, releases, with_plan
 
-from dpsubspace import (
-    DPModuleClassifier,
-    DPModuleRegressor,
-    GEPClassifier,
-    GEPRegressor,
-    GradientDirections,
-    PrivacyLedger,
-)
+from dpsubspace import GEPClassifier, PrivacyLedger
 from dpsubspace._estimators.bounds import MappedRows, ScaledRows
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.linear_model import GEPRegressor, GradientDirections
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 
 
 class PublicMean:

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from dpsubspace import (
-    DPPCA,
-    BoundedScaler,
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    private_mean,
-)
+from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, DPSGDFClassifier, private_mean
 from dpsubspace._release import mechanisms
 from dpsubspace._release import noise as noise_module
 from dpsubspace._release.mechanisms import (

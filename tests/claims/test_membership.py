@@ -7,7 +7,9 @@ import pytest
 from helpers import RARE, RELATIONS, groups_of, pairs_first, scale_noise
 from scipy import stats
 
-from dpsubspace import GSDScorer, audit_epsilon, gradient_subspace_distance, select_public
+from dpsubspace import select_public
+from dpsubspace.audit import audit_epsilon
+from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

@@ -19,12 +19,8 @@ from helpers import (
 )
 from scipy import stats
 
-from dpsubspace import (
-    DPLinearRegression,
-    DPSGDClassifier,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
-)
+from dpsubspace import DPLinearRegression, DPSGDClassifier
+from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
 
 # What is told of released numbers depends on noise, which is another one here.
 noisy = pytest.mark.filterwarnings(

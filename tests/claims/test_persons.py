@@ -29,12 +29,9 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDRegressor,
-    PersonalizedLinearRegression,
     PrivacyError,
     PrivacyLedger,
-    audit_epsilon,
     private_mean,
-    private_quantile,
 )
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import gaussian
@@ -42,6 +39,9 @@ from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.records import Records
 from dpsubspace._solvers.personal import gradient_round
 from dpsubspace._statistics.persons import PersonRows
+from dpsubspace.audit import audit_epsilon
+from dpsubspace.linear_model import PersonalizedLinearRegression
+from dpsubspace.statistics import private_quantile
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"

@@ -16,18 +16,11 @@ from sklearn.preprocessing import StandardScaler
 from test_frozen import frozen
 
 import dpsubspace
-from dpsubspace import (
-    DPPCA,
-    BoundedScaler,
-    DPCalibratedClassifier,
-    DPLinearRegression,
-    DPSGDFClassifier,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
-    PrivateSearch,
-)
+from dpsubspace import DPPCA, BoundedScaler, DPLinearRegression, DPSGDFClassifier, PrivateSearch
 from dpsubspace._estimators.choice import validation_scorer
 from dpsubspace._rows.records import NullRecords, Records, check_groups, group_index
+from dpsubspace.calibration import DPCalibratedClassifier
+from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

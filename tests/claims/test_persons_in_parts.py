@@ -14,8 +14,9 @@ from test_dask_persons import NAMES, table
 from test_dask_privacy import DENSE, FORMS, arrays
 from test_persons import neighbours
 
-from dpsubspace import BoundedScaler, DPSGDClassifier, private_quantile, select_public
+from dpsubspace import BoundedScaler, DPSGDClassifier, select_public
 from dpsubspace._rows import together
+from dpsubspace.statistics import private_quantile
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"

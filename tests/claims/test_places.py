@@ -27,21 +27,14 @@ from dpsubspace import (
     DPPCA,
     BoundedScaler,
     DPLinearRegression,
-    DPModuleClassifier,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GSDScorer,
-    PersonalizedLinearRegression,
     PrivacyError,
     PrivacyLedger,
     PrivateSearch,
-    PublicSubspaceLinearRegression,
-    private_covariance,
     private_mean,
-    private_quantile,
-    private_spread,
 )
 from dpsubspace._array import as_like, products_by_row, row_norms, to_numpy
 from dpsubspace._estimators.composites import moved_by_others
@@ -52,6 +45,10 @@ from dpsubspace._rows.formed import FormedRows, Layout
 from dpsubspace._rows.records import Records, RowMap, Shift
 from dpsubspace._statistics.counts import cell_counts, noisy_radius, noisy_shares
 from dpsubspace._statistics.quantiles import noisy_quantiles
+from dpsubspace.linear_model import PersonalizedLinearRegression, PublicSubspaceLinearRegression
+from dpsubspace.neural_network import DPModuleClassifier
+from dpsubspace.public_data import GSDScorer
+from dpsubspace.statistics import private_covariance, private_quantile, private_spread
 
 WIDTH, N = 13, 31
 NORMAL = np.random.default_rng(7).normal(size=10_000)
@@ -262,7 +259,7 @@ def test_as_many_rows_go_through_a_module_as_give_the_same_bits_everywhere(monke
 @pytest.mark.parametrize("kind", ["kink", "wide", "convolution"])
 @pytest.mark.parametrize("batch_size", [1, 5, 7, 256])
 def test_features_of_a_row_do_not_depend_on_its_place(batch_size, kind):
-    from dpsubspace import TorchFeatures
+    from dpsubspace.neural_network import TorchFeatures
 
     step = TorchFeatures(network(kind), batch_size=batch_size).fit(rows(3))
     found = [step.transform(rows(90)[i:]) for i in (*range(7), 70, 85, 89)]
@@ -272,9 +269,9 @@ def test_features_of_a_row_do_not_depend_on_its_place(batch_size, kind):
 def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
     """Those that differ are left out, and the last rows are padded to the smallest."""
     pytest.importorskip("torch")
-    from dpsubspace import TorchFeatures
     from dpsubspace._estimators import torch_features
     from dpsubspace._gradients import torch_rows
+    from dpsubspace.neural_network import TorchFeatures
 
     monkeypatch.setattr(
         torch_rows,
@@ -293,8 +290,8 @@ def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
 def test_numbers_of_rows_are_found_anew_where_the_number_of_threads_is_another(monkeypatch):
     """Some numbers are alike for two threads and not for one."""
     torch = pytest.importorskip("torch")
-    from dpsubspace import TorchFeatures
     from dpsubspace._estimators import torch_features
+    from dpsubspace.neural_network import TorchFeatures
 
     looked = []
     monkeypatch.setattr(
@@ -447,7 +444,7 @@ MADE_OF = {"rows": np.asarray, "columns": np.asfortranarray, "sparse": sparse.cs
 
 
 @pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
-@pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
 @pytest.mark.parametrize(
     ("name", "form"),
     [

@@ -17,12 +17,7 @@ from dp_accounting import (
 )
 from helpers import RELATIONS, blobs, epsilon_of
 
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDRegressor,
-    PrivacyError,
-    PrivacyLedger,
-)
+from dpsubspace import DPSGDClassifier, DPSGDRegressor, PrivacyError, PrivacyLedger
 from dpsubspace._accounting.accountants import BoundedRangeDpEvent
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum

@@ -12,7 +12,7 @@ from dp_accounting import LaplaceDpEvent
 from helpers import RARE, RELATIONS, blobs, groups_of, pairs_first
 from scipy import stats
 
-from dpsubspace import audit_epsilon, private_score
+from dpsubspace import private_score
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.model_outputs import shown_to
 from dpsubspace._release import mechanisms
@@ -20,6 +20,7 @@ from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
+from dpsubspace.audit import audit_epsilon
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* is NaN:dpsubspace.PrivacyWarning"),

@@ -38,13 +38,13 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     PrivateRange,
-    TableEncoder,
     private_counts,
     private_summary,
     tabular_pipeline,
 )
 from dpsubspace._rows import records, together
 from dpsubspace._tables import forming
+from dpsubspace.tables import TableEncoder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

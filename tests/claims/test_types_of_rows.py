@@ -21,20 +21,16 @@ from pyarrow import parquet as pq
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.frozen import FrozenEstimator
 
-from dpsubspace import (
-    Categories,
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPConformalRegressor,
-    DPSGDClassifier,
-    Range,
-    private_score,
-    tabular_pipeline,
-)
+from dpsubspace import Categories, DPSGDClassifier, Range, private_score, tabular_pipeline
 from dpsubspace._rows import dataset_parts
 from dpsubspace._rows.remote import for_each_part
 from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import Schema, read_table
+from dpsubspace.calibration import (
+    DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPConformalRegressor,
+)
 
 # A warning of pandas 3.1 about what Dask calls.
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")

@@ -8,8 +8,9 @@ from helpers import ESTIMATORS, INFORMED, blobs, with_plan
 from scipy import sparse
 from sklearn.base import is_classifier
 
-from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier, GradientDirections
+from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._statistics.moments import MECHANISMS
+from dpsubspace.linear_model import GradientDirections
 
 torch = pytest.importorskip("torch")
 

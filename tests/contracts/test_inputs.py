@@ -14,17 +14,16 @@ from dpsubspace import (
     DPPCA,
     BoundedScaler,
     DPLinearRegression,
-    DPModuleClassifier,
-    DPModuleRegressor,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GradientDirections,
     PrivacyWarning,
     private_mean,
 )
 from dpsubspace._checks import shown
+from dpsubspace.linear_model import GradientDirections
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 
 MODULES = [DPModuleClassifier, DPModuleRegressor]
 SECRET = "seven-four-one"  # a private value that must never turn up in a message
@@ -75,7 +74,7 @@ CASES = [
 DIRECTIONS = [(name, value) for name, values in OF_DIRECTIONS.items() for value in values]
 
 
-@pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore:GEP:dpsubspace.exceptions.PublicDataWarning")
 @pytest.mark.parametrize(("Classifier", "name", "value"), CASES, ids=str)
 def test_parameters_out_of_range(Classifier, name, value):
     X, y = blobs()

@@ -11,9 +11,6 @@ from dpsubspace import (
     DPPCA,
     BoundedScaler,
     Categories,
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPConformalRegressor,
     DPLinearRegression,
     DPSGDClassifier,
     GEPClassifier,
@@ -21,12 +18,10 @@ from dpsubspace import (
     PrivateSearch,
     Range,
     Schema,
-    TableEncoder,
     private_coefficients,
     private_counts,
     private_mean,
     private_score,
-    private_spread,
     private_summary,
     select_public,
     tabular_pipeline,
@@ -34,6 +29,13 @@ from dpsubspace import (
 from dpsubspace._rows.inputs import _BlockOfRows
 from dpsubspace._tables.parts import _BlockOfTable
 from dpsubspace._workflow.search_rows import _BlockOfTargets
+from dpsubspace.calibration import (
+    DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPConformalRegressor,
+)
+from dpsubspace.statistics import private_spread
+from dpsubspace.tables import TableEncoder
 
 N = 24
 LABELS = np.arange(100, 100 + N)
@@ -125,7 +127,9 @@ def test_labels_in_another_order_are_refused_before_anything_is_charged(door, wh
     ledger = PrivacyLedger(epsilon=1000.0, delta=1e-5)
     with (
         ledger,
-        pytest.raises(ValueError, match=rf"{named}` has the labels .*{named}\.loc\[X\.index\]"),
+        pytest.raises(
+            ValueError, match=rf"{named}` has the labels .*{named}\.loc\[(X|frame)\.index\]"
+        ),
     ):
         DOORS[door](ROWS, targets, persons)
     assert not ledger.entries
@@ -163,7 +167,7 @@ def test_other_labels_go_by_position(labels):
         np.testing.assert_array_equal(found.coef_, expected.coef_)
 
 
-@pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
 def test_labels_of_public_sets_and_of_groups_of_a_score():
     model = GEPClassifier(n_iter=1, random_state=0)
     public, turned = ROWS + 5, column(TURNED)

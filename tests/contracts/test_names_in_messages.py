@@ -8,29 +8,28 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import dpsubspace
 from dpsubspace import (
     DPSGDClassifier,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
     Schema,
-    audit_estimator,
-    gradient_subspace_distance,
-    optimal_transport_distance,
     private_coefficients,
     private_counts,
-    private_covariance,
     private_mean,
-    private_projection_error,
-    private_quantile,
     private_score,
-    private_spread,
     private_summary,
     select_public,
+)
+from dpsubspace._names import PLACES, imported
+from dpsubspace._rows.inputs import renamed
+from dpsubspace.audit import audit_estimator
+from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
+from dpsubspace.public_data import (
+    gradient_subspace_distance,
+    optimal_transport_distance,
+    private_projection_error,
     subspace_distance,
     task2vec_distance,
 )
-from dpsubspace._rows.inputs import renamed
+from dpsubspace.statistics import private_covariance, private_quantile, private_spread
 
 A = np.random.default_rng(0).uniform(size=(60, 3))
 Y = (A[:, 0] > 0.5).astype(int)
@@ -127,8 +126,8 @@ def test_messages_name_the_parameters_of_the_function(name, bad):
 def test_every_function_that_takes_rows_is_in_the_table():
     functions = {
         name
-        for name in dpsubspace.__all__
-        if inspect.isfunction(function := getattr(dpsubspace, name))
+        for name in PLACES
+        if inspect.isfunction(function := imported(name))
         and {*inspect.signature(function).parameters} & {*ROWS}
     }
     assert functions <= {*CALLS}

@@ -23,25 +23,23 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    GradientDirections,
-    GSDScorer,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
     PrivateRange,
     PrivateSearch,
-    PublicSubspaceLinearRegression,
-    TableEncoder,
-    TabularPipeline,
     private_coefficients,
     private_counts,
-    private_covariance,
     private_mean,
-    private_projection_error,
-    private_quantile,
-    private_spread,
     private_summary,
 )
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    GradientDirections,
+    PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
+    PublicSubspaceLinearRegression,
+)
+from dpsubspace.public_data import GSDScorer, private_projection_error
+from dpsubspace.statistics import private_covariance, private_quantile, private_spread
+from dpsubspace.tables import TableEncoder, TabularPipeline
 
 with literally():
     X, Y = blobs(n=60)

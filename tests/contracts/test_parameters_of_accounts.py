@@ -23,29 +23,26 @@ from test_parameters_of_displays import WALKS as PICTURES
 from test_parameters_of_tools import WALKS as TOOLS
 from walks import Walk, check, rows, settable
 
-import dpsubspace
 from dpsubspace import (
     BoundedScaler,
     Categories,
     DPLinearRegression,
     DPSGDClassifier,
     PrivacyError,
-    PrivacyGuarantee,
     PrivacyLedger,
-    PrivacyReport,
     PrivateRange,
     Range,
     Schema,
-    TableEncoder,
-    audit_epsilon,
-    audit_estimator,
     privacy_cost,
-    privacy_event,
     privacy_report,
     private_mean,
-    share_budget,
     tabular_pipeline,
 )
+from dpsubspace._names import PLACES, imported
+from dpsubspace.audit import audit_epsilon, audit_estimator
+from dpsubspace.budget import PrivacyGuarantee, privacy_event, share_budget
+from dpsubspace.reports import PrivacyReport
+from dpsubspace.tables import TableEncoder
 
 with literally():
     X, Y = blobs(n=60, n_classes=2)
@@ -343,6 +340,7 @@ HOLDERS += ("PrivateCoefficients", "PrivateCounts", "PrivateSummary")
 SUMMARISED = "which number is asked for: test_table_counts.py asks for all"
 REASONS = {
     **dict.fromkeys(HOLDERS, HELD),
+    **dict.fromkeys(["to_json"], "files: test_saved_models.py has all models"),
     "score": SCIKIT_LEARN,  # (X, y, sample_weight) of classifiers and regressors
     "PrivateCoefficients.at_level": "which intervals: test_coefficients.py asks for others",
     "PrivateSummary.compare": SUMMARISED,
@@ -359,8 +357,8 @@ IGNORED = {"y"}
 
 def doors():
     """Each public class, method and function that has parameters to set, by its name."""
-    for name in dpsubspace.__all__:
-        what = getattr(dpsubspace, name)
+    for name in PLACES:
+        what = imported(name)
         if isinstance(what, type) and issubclass(what, BaseException):
             continue
         yield name, what

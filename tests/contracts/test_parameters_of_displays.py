@@ -11,26 +11,28 @@ from sklearn.linear_model import LogisticRegression
 from walks import BUDGET, Walk, check, rows
 
 from dpsubspace import (
-    AuditDisplay,
-    AuditResult,
-    BudgetDisplay,
-    CoefficientDisplay,
     DPLinearRegression,
     DPSGDClassifier,
-    GSDRankingDisplay,
-    ImportanceDisplay,
     PrivacyLedger,
-    PrivacyUtilityDisplay,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
-    ProjectionErrorDisplay,
-    ShapeDisplay,
     private_coefficients,
     private_mean,
-    private_projection_error,
     private_score,
     tabular_pipeline,
 )
+from dpsubspace.audit import AuditDisplay, AuditResult
+from dpsubspace.budget import BudgetDisplay
+from dpsubspace.inspection import ImportanceDisplay, ShapeDisplay
+from dpsubspace.metrics import (
+    PrivacyUtilityDisplay,
+    PrivateCalibrationDisplay,
+    PrivateRocCurveDisplay,
+)
+from dpsubspace.public_data import (
+    GSDRankingDisplay,
+    ProjectionErrorDisplay,
+    private_projection_error,
+)
+from dpsubspace.statistics import CoefficientDisplay
 
 with literally():
     X, THREE = blobs(n=90)

@@ -9,25 +9,25 @@ from salted import literally
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from walks import BUDGET, EXACT, INF, Walk, check, of_privacy, rows, split
 
-from dpsubspace import (
+from dpsubspace import GEPClassifier, private_score, select_public
+from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,
     DPConformalRegressor,
-    DPModuleClassifier,
-    DPModuleRegressor,
-    GEPClassifier,
+)
+from dpsubspace.linear_model import (
     GradientDirections,
-    GSDScorer,
     PersonalizedLinearRegression,
     PersonalizedLogisticRegression,
-    TableEncoder,
-    TorchFeatures,
+)
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor, TorchFeatures
+from dpsubspace.public_data import (
+    GSDScorer,
     gradient_subspace_distance,
     optimal_transport_distance,
-    private_score,
-    select_public,
     task2vec_distance,
 )
+from dpsubspace.tables import TableEncoder
 
 with literally():
     X, THREE = blobs(n=400)

@@ -14,18 +14,20 @@ from sklearn.preprocessing import Normalizer
 
 from dpsubspace import (
     BoundedScaler,
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPConformalRegressor,
     DPLinearRegression,
     DPSGDClassifier,
-    ImportanceDisplay,
     PrivacyWarning,
     PrivateSearch,
     private_score,
     tabular_pipeline,
 )
 from dpsubspace._rows.seen_rows import has_seen
+from dpsubspace.calibration import (
+    DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPConformalRegressor,
+)
+from dpsubspace.inspection import ImportanceDisplay
 
 rng = np.random.default_rng(0)
 X = rng.uniform(0.1, 1, size=(300, 3))

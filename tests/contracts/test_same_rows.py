@@ -12,21 +12,20 @@ from dpsubspace import (
     Categories,
     DPSGDClassifier,
     GEPClassifier,
-    GEPRegressor,
-    GSDScorer,
-    ImportanceDisplay,
     PrivacyLedger,
     PrivateSearch,
     Range,
-    private_projection_error,
     select_public,
     tabular_pipeline,
 )
 from dpsubspace._rows.same_rows import _Sought, refuse_private_rows
+from dpsubspace.inspection import ImportanceDisplay
+from dpsubspace.linear_model import GEPRegressor
+from dpsubspace.public_data import GSDScorer, private_projection_error
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
-    pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning"),
+    pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning"),
 ]
 
 HOLDS, PART = "holds private rows: at least half", "is a part of `{}` itself"

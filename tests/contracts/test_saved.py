@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from cases import CASES
 
-from dpsubspace import PrivacyGuarantee
 from dpsubspace._accounting import events
 from dpsubspace._accounting.library import library
+from dpsubspace.budget import PrivacyGuarantee
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(40, 5)), np.arange(40) % 4

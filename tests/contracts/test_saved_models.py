@@ -21,7 +21,7 @@ from dpsubspace import DPSGDClassifier, Range, Schema, load, tabular_pipeline
 from dpsubspace._estimators.saved import FORMAT
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::dpsubspace.PrivacyWarning", "ignore::dpsubspace.PublicDataWarning"
+    "ignore::dpsubspace.PrivacyWarning", "ignore::dpsubspace.exceptions.PublicDataWarning"
 )
 ANSWERS = ("predict", "predict_proba", "decision_function", "transform", "predict_set")
 
@@ -170,13 +170,15 @@ COMPOSITES = {
     "regression": regressor,
     "private ranges": lambda: regressor(schema=PRIVATE, target=dpsubspace.PrivateRange()),
     "regression by steps": lambda: regressor(dpsubspace.DPSGDRegressor()),
-    "calibrated": lambda: held_out(dpsubspace.DPCalibratedClassifier, classifier(), classes),
-    "frozen": lambda: held_out(
-        dpsubspace.DPCalibratedClassifier, FrozenEstimator(classifier()), classes
+    "calibrated": lambda: held_out(
+        dpsubspace.calibration.DPCalibratedClassifier, classifier(), classes
     ),
-    "sets": lambda: held_out(dpsubspace.DPConformalClassifier, classifier(), classes),
+    "frozen": lambda: held_out(
+        dpsubspace.calibration.DPCalibratedClassifier, FrozenEstimator(classifier()), classes
+    ),
+    "sets": lambda: held_out(dpsubspace.calibration.DPConformalClassifier, classifier(), classes),
     "intervals": lambda: held_out(
-        dpsubspace.DPConformalRegressor, regressor(), lambda frame: frame.age
+        dpsubspace.calibration.DPConformalRegressor, regressor(), lambda frame: frame.age
     ),
     "search": search,
     "truth values": lambda: with_labels([True, False]),
@@ -245,7 +247,9 @@ def own_attribute():
 def of_module():
     torch = pytest.importorskip("torch")
     X = np.asarray(blobs(60, 5, 2)[0], dtype=np.float32)
-    made = dpsubspace.DPModuleClassifier(torch.nn.Linear(5, 1), n_iter=2, epsilon=5.0)
+    made = dpsubspace.neural_network.DPModuleClassifier(
+        torch.nn.Linear(5, 1), n_iter=2, epsilon=5.0
+    )
     return made.fit(X, np.arange(60) % 2)
 
 
@@ -253,7 +257,9 @@ def foreign():
     frame = table()
     numbers = frame[["age"]]
     model = LogisticRegression().fit(numbers, classes(frame))
-    return dpsubspace.DPCalibratedClassifier(model, epsilon=1.0).fit(numbers, classes(frame))
+    return dpsubspace.calibration.DPCalibratedClassifier(model, epsilon=1.0).fit(
+        numbers, classes(frame)
+    )
 
 
 NOT_WRITTEN = {
@@ -432,6 +438,13 @@ def test_any_other_value_is_read_or_refused(value, tabular, linear):
             except ValueError:
                 continue
             assert len(model.predict(rows)) == 5, path
+
+
+def test_settings_are_no_fitted_model(linear):
+    settings = {name: True for name in dpsubspace.linear_model.GradientDirections().get_params()}
+    whole = {**linear, "model": "GradientDirections", "parameters": settings}
+    with pytest.raises(ValueError, match="`model` must be the name of a class that is fitted"):
+        load(json.dumps(whole))
 
 
 def test_files_say_what_they_are(linear):

@@ -35,28 +35,31 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
-import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    DPModuleClassifier,
-    DPModuleRegressor,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
+    _compat,
+)
+from dpsubspace._names import PLACES, imported
+from dpsubspace._rows.public import PublicRows
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import (
     GEPRegressor,
     GradientDirections,
     PersonalizedLinearRegression,
     PersonalizedLogisticRegression,
-    PublicDataWarning,
-    _compat,
 )
-from dpsubspace._rows.public import PublicRows
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 
 NEW = parse_version(sklearn.__version__) >= parse_version("1.9")
 MODULES = [DPModuleClassifier, DPModuleRegressor]
-uninformed = pytest.mark.filterwarnings("ignore:(GEP|PublicSubspace):dpsubspace.PublicDataWarning")
+uninformed = pytest.mark.filterwarnings(
+    "ignore:(GEP|PublicSubspace):dpsubspace.exceptions.PublicDataWarning"
+)
 quiet = pytest.mark.filterwarnings(
     "ignore:(the (noise|released mean)|class):dpsubspace.PrivacyWarning"
 )
@@ -150,7 +153,7 @@ def test_scikit_learn_checks_of_versions(estimator, check):
 
 
 def test_everything_public_that_fits_is_in_the_table():
-    public = {name: getattr(dpsubspace, name) for name in dpsubspace.__all__}
+    public = {name: imported(name) for name in PLACES}
     estimators = {
         name for name, e in public.items() if hasattr(e, "fit") and hasattr(e, "get_params")
     }

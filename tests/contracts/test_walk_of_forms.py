@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsubspace
 from dpsubspace import PrivacyLedger
+from dpsubspace._names import PLACES, imported
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.remote import RemoteRows
 
@@ -132,7 +133,7 @@ def test_rows_that_are_read_have_one_of_two_types(monkeypatch):
 
 
 def _weights(build, X):
-    y = forms.LABELS if build is dpsubspace.DPModuleClassifier else forms.TARGETS
+    y = forms.LABELS if build is dpsubspace.neural_network.DPModuleClassifier else forms.TARGETS
     model = build(small_module(3, 1), epsilon=30.0, n_iter=2, random_state=0).fit(X, y)
     model.predict(X)
     return model.module_.state_dict()["0.weight"].numpy()
@@ -140,10 +141,12 @@ def _weights(build, X):
 
 # What shows rows of a frame to a network.
 NETWORKS = {
-    "DPModuleClassifier": lambda X: _weights(dpsubspace.DPModuleClassifier, X),
-    "DPModuleRegressor": lambda X: _weights(dpsubspace.DPModuleRegressor, X),
-    "TorchFeatures": lambda X: dpsubspace.TorchFeatures(small_module(3, 2)).fit_transform(X),
-    "gradient_subspace_distance": lambda X: dpsubspace.gradient_subspace_distance(
+    "DPModuleClassifier": lambda X: _weights(dpsubspace.neural_network.DPModuleClassifier, X),
+    "DPModuleRegressor": lambda X: _weights(dpsubspace.neural_network.DPModuleRegressor, X),
+    "TorchFeatures": lambda X: dpsubspace.neural_network.TorchFeatures(
+        small_module(3, 2)
+    ).fit_transform(X),
+    "gradient_subspace_distance": lambda X: dpsubspace.public_data.gradient_subspace_distance(
         X, X[::-1], module=small_module(3, 1), n_classes=2, n_components=1, random_state=0
     ),
     "GSDScorer": lambda X: DOORS["GSDScorer, module"].call(X, None, None, None).span_energy_,
@@ -170,8 +173,8 @@ def test_the_walk_has_all_that_takes_private_rows():
     others = {"PrivacyLedger"}  # fits what it is given
     public = {
         name
-        for name in dpsubspace.__all__
-        if name.startswith(("private_", "select_")) or hasattr(getattr(dpsubspace, name), "fit")
+        for name in PLACES
+        if name.startswith(("private_", "select_")) or hasattr(imported(name), "fit")
     }
     assert public - others == known
 
@@ -264,9 +267,9 @@ def test_rows_of_which_none_can_be_picked_are_refused(door):
 def test_a_mask_is_seen_by_what_is_not_private():
     rows = np.ma.array(forms.X, mask=forms.X > 8)
     with pytest.raises(ValueError, match="`X_private` has masked entries"):
-        dpsubspace.gradient_subspace_distance(rows, forms.PUBLIC)
+        dpsubspace.public_data.gradient_subspace_distance(rows, forms.PUBLIC)
     with pytest.raises(ValueError, match="`X_public` has masked entries"):
-        dpsubspace.ProjectionErrorDisplay.from_public(rows)
+        dpsubspace.public_data.ProjectionErrorDisplay.from_public(rows)
 
 
 def test_what_a_foreign_model_says_of_rows_is_not_quoted():

@@ -11,11 +11,11 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     PrivateSearch,
-    private_quantile,
     private_score,
     tabular_pipeline,
 )
 from dpsubspace._estimators.context import with_words
+from dpsubspace.statistics import private_quantile
 
 
 @pytest.mark.parametrize(

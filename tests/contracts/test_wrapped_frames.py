@@ -7,7 +7,6 @@ from helpers import blobs
 from sklearn.frozen import FrozenEstimator
 
 from dpsubspace import (
-    DPCalibratedClassifier,
     DPLinearRegression,
     DPSGDFClassifier,
     PrivateSearch,
@@ -20,6 +19,7 @@ from dpsubspace import (
     private_summary,
     tabular_pipeline,
 )
+from dpsubspace.calibration import DPCalibratedClassifier
 
 X, CODES = blobs(n=200, n_classes=2)
 FRAME = pd.DataFrame(X, columns=list("abcde"))

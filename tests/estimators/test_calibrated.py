@@ -17,14 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from dpsubspace import (
-    DPCalibratedClassifier,
-    DPSGDFClassifier,
-    PrivacyError,
-    PrivacyLedger,
-    PrivacyWarning,
-)
+from dpsubspace import DPSGDFClassifier, PrivacyError, PrivacyLedger, PrivacyWarning
 from dpsubspace._accounting.events import bounded_range, composed
+from dpsubspace.calibration import DPCalibratedClassifier
 
 
 class Given(ClassifierMixin, BaseEstimator):

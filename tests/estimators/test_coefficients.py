@@ -11,7 +11,6 @@ from scipy.stats import binom
 
 from dpsubspace import (
     Categories,
-    CoefficientDisplay,
     PrivacyLedger,
     PrivacyWarning,
     PrivateRange,
@@ -22,6 +21,7 @@ from dpsubspace._rows.records import check_groups
 from dpsubspace._solvers import equations
 from dpsubspace._solvers.equations import Design, parts_of
 from dpsubspace._statistics.inverted_tests import accepted_along
+from dpsubspace.statistics import CoefficientDisplay
 
 SCHEMA = {
     "age": Range(20, 80, missing=True),

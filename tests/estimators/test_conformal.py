@@ -9,15 +9,11 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from dpsubspace import (
-    DPConformalClassifier,
-    DPConformalRegressor,
-    PrivacyLedger,
-    PrivacyWarning,
-)
+from dpsubspace import PrivacyLedger, PrivacyWarning
 from dpsubspace._accounting.events import bounded_range, composed
 from dpsubspace._estimators.conformal import _probabilities, _Rank
 from dpsubspace._statistics.score_cells import rank_scores
+from dpsubspace.calibration import DPConformalClassifier, DPConformalRegressor
 
 
 class Odds(ClassifierMixin, BaseEstimator):

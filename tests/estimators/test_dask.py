@@ -30,18 +30,15 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    GradientDirections,
     PrivacyLedger,
-    PublicSubspaceLinearRegression,
     private_counts,
-    private_covariance,
     private_mean,
-    private_quantile,
     private_score,
     private_summary,
 )
 from dpsubspace._rows import dask_parts
+from dpsubspace.linear_model import GEPRegressor, GradientDirections, PublicSubspaceLinearRegression
+from dpsubspace.statistics import private_covariance, private_quantile
 
 # Small data sets are mostly noise, as the warnings rightly say.
 pytestmark = [

@@ -8,16 +8,12 @@ from cases import project, small_module
 from helpers import RELATIONS, blobs, groups_of, move, releases
 from scipy import sparse
 
-from dpsubspace import (
-    PrivacyError,
-    PrivacyLedger,
-    PrivacyWarning,
-    private_projection_error,
-    private_spread,
-)
+from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning
 from dpsubspace._accounting.budget import Target
 from dpsubspace._estimators.diagnostics import exact_errors
 from dpsubspace._public.gradient_spaces import random_labels
+from dpsubspace.public_data import private_projection_error
+from dpsubspace.statistics import private_spread
 
 INF = math.inf
 rng = np.random.default_rng(0)

@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from dpsubspace import (
-    PrivacyError,
-    PrivacyLedger,
-    PrivacyWarning,
-    audit_epsilon,
-    private_covariance,
-    private_mean,
-    private_quantile,
-)
+from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning, private_mean
 from dpsubspace._estimators import functions
 from dpsubspace._release.noise import SeededNoise
 from dpsubspace._statistics.quantiles import (
@@ -31,6 +23,8 @@ from dpsubspace._statistics.quantiles import (
     noisy_quantiles,
     rank_noise,
 )
+from dpsubspace.audit import audit_epsilon
+from dpsubspace.statistics import private_covariance, private_quantile
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 

@@ -35,16 +35,7 @@ from sklearn.base import is_classifier
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    DPSGDRegressor,
-    GEPClassifier,
-    GEPRegressor,
-    GradientDirections,
-    PublicDataWarning,
-    _auto,
-)
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier, _auto
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.events import sampled_gaussian
 from dpsubspace._estimators import guide
@@ -58,8 +49,10 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import NullRecords, RowMap, Shift
 from dpsubspace._solvers.descent import MirrorStep
 from dpsubspace._statistics.counts import noisy_shares
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import GEPRegressor, GradientDirections
 
-uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.PublicDataWarning")
+uninformed = pytest.mark.filterwarnings("ignore:GEP:dpsubspace.exceptions.PublicDataWarning")
 noisy = pytest.mark.filterwarnings("ignore:the (noise of|released):dpsubspace.PrivacyWarning")
 P, Q = public_rows(5)
 
@@ -824,7 +817,7 @@ DEGENERATE = {
 
 @noisy
 @uninformed
-@pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore:`n_components`:dpsubspace.exceptions.PublicDataWarning")
 @pytest.mark.parametrize(
     ("Estimator", "options", "changes", "rows"),
     pairs_first(

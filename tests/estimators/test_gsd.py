@@ -18,14 +18,13 @@ from dpsubspace import (
     DPPCA,
     DPSGDClassifier,
     GEPClassifier,
-    GSDScorer,
     PrivacyLedger,
     PrivacyWarning,
-    PublicDataWarning,
-    gradient_subspace_distance,
     select_public,
 )
 from dpsubspace._public.gradient_spaces import WIDEST
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 
 not_private = pytest.mark.filterwarnings("ignore:a gradient subspace distance is not private")
 DIGITS, LABELS = load_digits(return_X_y=True)

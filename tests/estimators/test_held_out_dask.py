@@ -19,16 +19,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import (
+from dpsubspace import DPSGDClassifier, PrivacyError, PrivacyLedger, tabular_pipeline
+from dpsubspace._rows.records import NullRecords
+from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,
     DPConformalRegressor,
-    DPSGDClassifier,
-    PrivacyError,
-    PrivacyLedger,
-    tabular_pipeline,
 )
-from dpsubspace._rows.records import NullRecords
 
 N = 1201
 _rng = np.random.default_rng(0)
@@ -266,6 +263,7 @@ def test_what_is_not_fitted_predicts_nothing():
 # Bounds over blocks -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:`X` has rows that this:dpsubspace.PrivacyWarning")
 def test_a_table_with_text(monkeypatch):
     schema = {"a": (-4, 4), "b": (-4, 4), "sex": ["f", "m"]}
     sex = np.random.default_rng(0).choice(["f", "m", "?"], N)

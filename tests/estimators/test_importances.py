@@ -209,7 +209,7 @@ def test_noise_alone_has_no_importance_and_hides_it():
     assert (one.values == 0).all() and (one.low == 0).all() and (one.high > 0.5).all()
 
 
-@pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
 def test_where_noise_is_not_known_there_are_no_bands():
     for model in (
         fitted(DPSGDClassifier()),

@@ -18,12 +18,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
-from dpsubspace import (
-    DPLinearRegression,
-    PrivacyWarning,
-    PublicDataWarning,
-    PublicSubspaceLinearRegression,
-)
+from dpsubspace import DPLinearRegression, PrivacyWarning
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import PublicSubspaceLinearRegression
 
 BOUNDS = {"bounds": (-4, 4), "target_bounds": (-12, 12)}
 

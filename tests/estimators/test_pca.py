@@ -14,14 +14,7 @@ from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from dpsubspace import (
-    DPPCA,
-    BoundedScaler,
-    DPSGDClassifier,
-    PrivacyLedger,
-    PrivacyWarning,
-    PublicDataWarning,
-)
+from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, PrivacyLedger, PrivacyWarning
 from dpsubspace._accounting.events import composed, gaussian
 from dpsubspace._estimators import pca as spectral_module
 from dpsubspace._release import releases as releases_module
@@ -37,6 +30,7 @@ from dpsubspace._statistics.moments import (
     second_moment,
     symmetric,
 )
+from dpsubspace.exceptions import PublicDataWarning
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 GAUSSIAN = [name for name, mechanism in MECHANISMS.items() if not mechanism.pure]

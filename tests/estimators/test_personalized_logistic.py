@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import (
-    DPSGDClassifier,
-    PersonalizedLogisticRegression,
-    PrivacyLedger,
-    PrivacyWarning,
-    SharedLogisticModel,
-)
+from dpsubspace import DPSGDClassifier, PrivacyLedger, PrivacyWarning
 from dpsubspace._rows.records import check_groups
+from dpsubspace.linear_model import PersonalizedLogisticRegression, SharedLogisticModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 

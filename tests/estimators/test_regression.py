@@ -9,14 +9,10 @@ from helpers import groups_of, releases, scale_noise, some_releases, with_plan
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
-from dpsubspace import (
-    DPSGDRegressor,
-    PrivacyLedger,
-    PrivacyWarning,
-    audit_epsilon,
-)
+from dpsubspace import DPSGDRegressor, PrivacyLedger, PrivacyWarning
 from dpsubspace._estimators.bounds import ScaledRows
 from dpsubspace._statistics.counts import noisy_range
+from dpsubspace.audit import audit_epsilon
 
 
 @pytest.fixture(scope="module")

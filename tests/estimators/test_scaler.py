@@ -22,16 +22,15 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
-    PublicDataWarning,
 )
 from dpsubspace._accounting.events import composed, is_free
 from dpsubspace._estimators import base
 from dpsubspace._estimators import scaler as scaler_module
 from dpsubspace._release.noise import SeededNoise
+from dpsubspace.exceptions import PrivacyBudgetError, PublicDataWarning
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 

@@ -15,16 +15,10 @@ from in_parts import UNEVEN, blocks, cluster_here, partitions
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from dpsubspace import (
-    DPSGDClassifier,
-    PrivacyLedger,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
-    private_score,
-    tabular_pipeline,
-)
+from dpsubspace import DPSGDClassifier, PrivacyLedger, private_score, tabular_pipeline
 from dpsubspace._release.mechanisms import release_laplace
 from dpsubspace._rows.records import NullRecords
+from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

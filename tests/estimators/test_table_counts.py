@@ -11,15 +11,11 @@ from scipy.stats import binom
 
 from dpsubspace import (
     Categories,
-    PrivacyBudgetError,
     PrivacyLedger,
     PrivacyWarning,
-    PrivateCountsDisplay,
     PrivateRange,
-    PrivateSummary,
     Range,
     private_counts,
-    private_quantile,
     private_summary,
 )
 from dpsubspace._rows.records import NullRecords, check_groups
@@ -33,6 +29,8 @@ from dpsubspace._statistics.table_intervals import (
     onto_margins,
     onto_total,
 )
+from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.statistics import PrivateCountsDisplay, PrivateSummary, private_quantile
 
 INF = math.inf
 SCHEMA = {

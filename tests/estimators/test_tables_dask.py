@@ -34,11 +34,11 @@ from dpsubspace import (
     PrivacyLedger,
     PrivateRange,
     Range,
-    TableEncoder,
     private_summary,
     tabular_pipeline,
 )
 from dpsubspace._tables import forming
+from dpsubspace.tables import TableEncoder
 
 # Small data sets are mostly noise, as the warnings rightly say.
 pytestmark = [

@@ -24,9 +24,6 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    PersonalizedLinearRegression,
-    PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
@@ -34,12 +31,9 @@ from dpsubspace import (
     PrivateSearch,
     Range,
     Schema,
-    TableEncoder,
-    TabularPipeline,
     privacy_cost,
     privacy_report,
     private_score,
-    share_budget,
     tabular_pipeline,
 )
 from dpsubspace._accounting.budget import Sizes
@@ -48,9 +42,13 @@ from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._release.releases import Releases
 from dpsubspace._tables import forming
 from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace.budget import share_budget
+from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.linear_model import GEPRegressor, PersonalizedLinearRegression
+from dpsubspace.tables import TableEncoder, TabularPipeline
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
-uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
 
 SCHEMA = {
     "age": (18, 100),
@@ -207,6 +205,7 @@ def test_batches_are_charged_with_the_ranges_that_were_bought():
     assert 0.99 < epsilon_of(said.event, 1e-5, neighboring_relation="zero_out") <= 1.0
 
 
+@pytest.mark.filterwarnings("ignore:`X` has rows that this:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])
 def test_ledgers_charge_it_once(schema):
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)

@@ -18,15 +18,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpsubspace
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    PrivacyError,
-    PrivacyLedger,
-    TorchFeatures,
-)
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyError, PrivacyLedger
 from dpsubspace._gradients import torch_rows
 from dpsubspace._gradients.throwaway import throwaway
+from dpsubspace.neural_network import TorchFeatures
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

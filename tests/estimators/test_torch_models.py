@@ -21,18 +21,7 @@ from helpers import (
 )
 from scipy import sparse
 
-from dpsubspace import (
-    DPModuleClassifier,
-    DPModuleRegressor,
-    GradientDirections,
-    GSDScorer,
-    PrivacyLedger,
-    PrivacyWarning,
-    PublicDataWarning,
-    gradient_subspace_distance,
-    private_projection_error,
-    select_public,
-)
+from dpsubspace import PrivacyLedger, PrivacyWarning, select_public
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._estimators import torch_models
 from dpsubspace._estimators.advice import warn_of_limits
@@ -41,6 +30,10 @@ from dpsubspace._gradients.modules import ModuleSource
 from dpsubspace._gradients.reach import OutputLimits, limits_of, unreached
 from dpsubspace._public.anchors import LABELS, Labelled, LabelledModule, held_out
 from dpsubspace._solvers.descent import FlatStep
+from dpsubspace.exceptions import PublicDataWarning
+from dpsubspace.linear_model import GradientDirections
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
+from dpsubspace.public_data import GSDScorer, gradient_subspace_distance, private_projection_error
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -17,16 +17,18 @@ from sklearn.metrics import r2_score
 from dpsubspace import (
     DPLinearRegression,
     DPSGDRegressor,
-    GEPRegressor,
-    PersonalizedLinearRegression,
     PrivacyWarning,
     PrivateRange,
-    PublicSubspaceLinearRegression,
     Range,
     tabular_pipeline,
 )
 from dpsubspace._estimators import bounds
 from dpsubspace._statistics.means import ColumnShares, Focus
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    PersonalizedLinearRegression,
+    PublicSubspaceLinearRegression,
+)
 
 
 def _unit_rows(n=6000, seed=0):
@@ -51,7 +53,7 @@ def _made(name, limits):
         return _table(name, limits), {}
     if name == "DPModuleRegressor":
         torch = pytest.importorskip("torch")
-        from dpsubspace import DPModuleRegressor
+        from dpsubspace.neural_network import DPModuleRegressor
 
         return DPModuleRegressor(torch.nn.Linear(3, 1), n_iter=40, **common), {}
     if name == "PersonalizedLinearRegression":

@@ -46,10 +46,13 @@ def members_of(name, cls):
 
 def lines():
     """A line for each name, in the order of the alphabet."""
-    import dpsubspace
+    from dpsubspace._names import PLACES, TOP, imported
 
-    for name in sorted(dpsubspace.__all__):
-        item = getattr(dpsubspace, name)
+    yield f"dpsubspace: {', '.join(sorted(TOP))}"
+    for place in sorted({*PLACES.values()} - {"dpsubspace"}):
+        yield f"{place}: {', '.join(sorted(name for name in PLACES if PLACES[name] == place))}"
+    for name in sorted(PLACES):
+        item = imported(name)
         if not inspect.isclass(item):
             yield f"{name}{signature_of(item)}: function"
         elif issubclass(item, BaseException):

@@ -10,7 +10,8 @@ import api
 import pytest
 
 import dpsubspace
-from dpsubspace._names import SUBJECTS
+from dpsubspace._names import PLACES, SUBJECTS, TOP
+from dpsubspace._public import subspace
 
 
 def test_the_interface_is_the_one_that_was_written_down():
@@ -24,14 +25,14 @@ def test_the_interface_is_the_one_that_was_written_down():
 
 def test_every_name_is_written_down():
     names = {line.split("(")[0].split(":")[0] for line in api.lines()}
-    assert set(dpsubspace.__all__) <= names
+    assert {*PLACES} <= names
     for name in ("PrivateSearch.predict", "PrivacyGuarantee.to_json", "DPSGDClassifier.fit"):
         assert name in names
 
 
 def test_a_change_of_a_default_is_seen(monkeypatch):
     before = [*api.lines()]
-    monkeypatch.setattr(dpsubspace, "subspace_distance", lambda A, B, scale=2.0: 0.0)
+    monkeypatch.setattr(subspace, "subspace_distance", lambda A, B, scale=2.0: 0.0)
     changed = [line for line in api.lines() if line not in before]
     assert changed == ["subspace_distance(A, B, scale=2.0): function"]
 
@@ -43,16 +44,26 @@ def test_type_checkers_are_told_where_each_name_is(door):
     stub = ast.parse(Path(door.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     told = {alias.name: node.module for node in imports for alias in node.names}
-    assert told.keys() == set(door.__all__) <= set(dir(door))
+    assert told.keys() == set(door.__all__) == set(dir(door))
     for name, module in told.items():
-        assert getattr(importlib.import_module(module), name) is getattr(door, name)
+        there = importlib.import_module(module)
+        assert getattr(there, name) is getattr(door, name)
 
 
 def test_every_public_name_is_of_one_subject():
     names = [name for subject in SUBJECTS for name in getattr(dpsubspace, subject).__all__]
-    others = {"load", *(name for name in vars(dpsubspace.exceptions) if name[0].isupper())}
-    assert len(names) == len(set(names)) and {*names} == set(dpsubspace.__all__) - others
+    names += [*dpsubspace.exceptions.__all__, "load"]
+    assert len(names) == len(set(names)) and {*names} == {*PLACES}
+    assert len(SUBJECTS) == 14 and {*TOP} < {*PLACES} and len(TOP) == 25
+    assert {*dpsubspace.__all__} == {*TOP, *SUBJECTS, "exceptions"}
     for subject in SUBJECTS:
         door = getattr(dpsubspace, subject)
         classes = [thing for thing in (getattr(door, n) for n in door.__all__) if isclass(thing)]
         assert all(thing.__module__ == door.__name__ for thing in classes)
+
+
+@pytest.mark.parametrize("name", sorted({*PLACES} - {*TOP}))
+def test_names_that_have_left_the_top_say_where_they_are(name):
+    with pytest.warns(FutureWarning, match=rf"write `from {PLACES[name]} import {name}`"):
+        found = getattr(dpsubspace, name)
+    assert found is getattr(importlib.import_module(PLACES[name]), name)

@@ -10,7 +10,7 @@ from numpydoc.docscrape import get_doc_object
 from numpydoc.validate import validate
 from test_layers import PATHS
 
-import dpsubspace
+from dpsubspace._names import PLACES, imported
 
 # scikit-learn's own exemptions; methods need neither examples nor cross-references.
 SKIP = {"RT02", "GL01", "GL02"}
@@ -33,15 +33,15 @@ METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 def names():
     """Every public name with the rules it is excused from."""
     found = []
-    for name in dpsubspace.__all__:
-        member = getattr(dpsubspace, name)
+    for name in PLACES:
+        member = imported(name)
         if inspect.isclass(member) and issubclass(member, (Exception, Warning)):
-            found.append((f"dpsubspace.{name}", METHOD_SKIP))
+            found.append((f"{PLACES[name]}.{name}", METHOD_SKIP))
             continue
-        found.append((f"dpsubspace.{name}", SKIP))
+        found.append((f"{PLACES[name]}.{name}", SKIP))
         for method, value in inspect.getmembers(member, inspect.isfunction):
             if value.__module__.startswith("dpsubspace") and not method.startswith("_"):
-                found.append((f"dpsubspace.{name}.{method}", METHOD_SKIP))
+                found.append((f"{PLACES[name]}.{name}.{method}", METHOD_SKIP))
     return found
 
 
@@ -83,8 +83,8 @@ DIFFERENT = {
 def wordings():
     """What is said of each parameter of what fits or releases, by name and by text."""
     found = defaultdict(lambda: defaultdict(list))
-    for name in dpsubspace.__all__:
-        member = getattr(dpsubspace, name)
+    for name in PLACES:
+        member = imported(name)
         if hasattr(member, "get_params") or name.startswith("private_"):
             for parameter in get_doc_object(member)["Parameters"]:
                 found[parameter.name]["\n".join(parameter.desc)].append(name)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sklearn.base import BaseEstimator
 
-import dpsubspace
+from dpsubspace._names import PLACES, imported
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("plot_*.py"))
 SHOWN = sorted(
     name
-    for name in dpsubspace.__all__
-    if inspect.isclass(item := getattr(dpsubspace, name))
+    for name in PLACES
+    if inspect.isclass(item := imported(name))
     and (issubclass(item, BaseEstimator) or name.endswith("Display"))
     and name
     not in ("SharedLinearModel", "SharedLogisticModel", "TabularPipeline")  # made by others

@@ -12,10 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from dpsubspace import (
     Categories,
-    ClusterError,
     DPLinearRegression,
     DPSGDFClassifier,
-    PersonalizedLinearRegression,
     PrivateRange,
     PrivateSearch,
     Range,
@@ -23,6 +21,8 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._estimators import functions
+from dpsubspace.exceptions import ClusterError
+from dpsubspace.linear_model import PersonalizedLinearRegression
 
 DOCS = Path(__file__).parents[2] / "docs"
 

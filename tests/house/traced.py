@@ -254,11 +254,13 @@ def other_fits():
         "DPSGDFClassifier": lambda: dpsubspace.DPSGDFClassifier(**options).fit(X, y),
         "DPLinearRegression": lambda: dpsubspace.DPLinearRegression(**options).fit(X, X[:, 0]),
         "tabular_pipeline(DPSGDClassifier)": lambda: pipe.fit(table, y),
-        "PersonalizedLinearRegression": lambda: dpsubspace.PersonalizedLinearRegression(
-            **options
-        ).fit(X, X[:, 0], groups=people),
+        "PersonalizedLinearRegression": lambda: (
+            dpsubspace.linear_model.PersonalizedLinearRegression(**options).fit(
+                X, X[:, 0], groups=people
+            )
+        ),
         "private_score (and its fit)": score,
-        "GSDScorer": lambda: dpsubspace.GSDScorer(**options).fit(X),
+        "GSDScorer": lambda: dpsubspace.public_data.GSDScorer(**options).fit(X),
         "private_mean": lambda: dpsubspace.private_mean(X, **options),
     }
 

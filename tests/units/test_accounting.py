@@ -10,13 +10,7 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of
 from scipy.special import ndtr
 
-from dpsubspace import (
-    DPSGDClassifier,
-    PrivacyBudgetError,
-    PrivacyError,
-    PrivacyGuarantee,
-    PrivacyLedger,
-)
+from dpsubspace import DPSGDClassifier, PrivacyError, PrivacyLedger
 from dpsubspace._accounting.budget import Sizes
 from dpsubspace._accounting.cost import gaussian_epsilon, searched_sq_mu
 from dpsubspace._accounting.events import (
@@ -28,6 +22,8 @@ from dpsubspace._accounting.events import (
     sampled_gaussian,
 )
 from dpsubspace._estimators.bounds import OneMean
+from dpsubspace.budget import PrivacyGuarantee
+from dpsubspace.exceptions import PrivacyBudgetError
 
 EPSILONS = [0.01, 0.1, 1.0, 3.0, 10.0, 100.0]
 

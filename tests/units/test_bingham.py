@@ -24,7 +24,7 @@ from helpers import (
 )
 from scipy import integrate, special, stats
 
-from dpsubspace import PrivacyError, PrivacyGuarantee, PrivacyLedger
+from dpsubspace import PrivacyError, PrivacyLedger
 from dpsubspace._accounting.accountants import BoundedRangeDpEvent, bounded_range_curve
 from dpsubspace._accounting.events import (
     bounded_range,
@@ -44,6 +44,7 @@ from dpsubspace._release.mechanisms import (
     release_laplace,
 )
 from dpsubspace._release.noise import SecureNoise, SeededNoise
+from dpsubspace.budget import PrivacyGuarantee
 
 ZERO_OUT, REPLACE_ONE = (
     {"neighboring_relation": relation} for relation in ("zero_out", "replace_one")

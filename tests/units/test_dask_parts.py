@@ -28,11 +28,10 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDRegressor,
     PrivacyLedger,
-    private_covariance,
-    private_quantile,
 )
 from dpsubspace._rows import dask_parts
 from dpsubspace._rows.dask_parts import load_collections
+from dpsubspace.statistics import private_covariance, private_quantile
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -160,12 +159,12 @@ REFUSED = {
     "one class": (DPSGDClassifier(), (blocks(X), Y * 0), "fewer than two classes"),
     "another class": (DPSGDClassifier(classes=[0, 1]), (blocks(X), Y), "not in `classes`"),
     "an estimator of users": (
-        dpsubspace.PersonalizedLinearRegression(missing_groups="each_row"),
+        dpsubspace.linear_model.PersonalizedLinearRegression(missing_groups="each_row"),
         (blocks(X), Y),
         r"PersonalizedLinearRegression does not take Dask collections: pass X.compute\(\)",
     ),
     "a scorer of public sets": (
-        dpsubspace.GSDScorer(),
+        dpsubspace.public_data.GSDScorer(),
         (blocks(X), Y),
         "GSDScorer does not take Dask collections",
     ),

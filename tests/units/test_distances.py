@@ -11,14 +11,9 @@ from scipy.linalg import sqrtm
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import (
-    PrivacyError,
-    PrivacyLedger,
-    PrivacyWarning,
-    optimal_transport_distance,
-    task2vec_distance,
-)
+from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning
 from dpsubspace._public.gradient_spaces import LabelledRows, fisher_information, label_costs
+from dpsubspace.public_data import optimal_transport_distance, task2vec_distance
 
 BOTH = [task2vec_distance, optimal_transport_distance]
 both = pytest.mark.parametrize("distance", BOTH)
@@ -330,8 +325,8 @@ def with_entry(X, value):
         (lambda X, Z: (X, Z[:, :4]), "`X_public` has 4 features and `X_private` has 5"),
         (lambda X, Z: (X[:0], Z), "`X_private`: Found array with 0 sample"),
         (lambda X, Z: (X, Z[:0]), "`X_public`: Found array with 0 sample"),
-        (lambda X, Z: (X, with_entry(Z, np.nan)), "`X_public`: Input X contains NaN"),
-        (lambda X, Z: (with_entry(X, np.inf), Z), "`X_private`: Input X contains infinity"),
+        (lambda X, Z: (X, with_entry(Z, np.nan)), "`X_public`: Input X_public contains NaN"),
+        (lambda X, Z: (with_entry(X, np.inf), Z), "`X_private`: Input X_private contains infinity"),
         (lambda X, Z: (X, Z.reshape(-1, 5, 1)), "`X_public`: .*dim"),
         (lambda X, Z: (X[0], Z), "`X_private`: Expected 2D array"),
         (lambda X, Z: (X, Z * 1j), "`X_public`: Complex data"),
@@ -361,7 +356,10 @@ def test_rows_that_cannot_be_used(distance, change, match):
         ({"y_public": "z"}, "`y_private` is missing"),
         ({"y_private": "short", "y_public": "z"}, "the private set: .*inconsistent numbers"),
         ({"y_private": "y", "y_public": "measured"}, "`y_public` must hold classes"),
-        ({"y_private": "missing", "y_public": "z"}, "the private set: Input y contains NaN"),
+        (
+            {"y_private": "missing", "y_public": "z"},
+            "the private set: Input y_private contains NaN",
+        ),
         ({"y_private": "mixed", "y_public": "z"}, "`y_private` must hold classes"),
     ],
 )

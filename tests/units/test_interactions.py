@@ -15,10 +15,7 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    ImportanceDisplay,
     Range,
-    ShapeDisplay,
     tabular_pipeline,
 )
 from dpsubspace._gradients.clipping import clipped_sum
@@ -31,6 +28,8 @@ from dpsubspace._solvers.relevance import Groups, Relevance
 from dpsubspace._tables.encoding import encoding_for
 from dpsubspace._tables.interactions import drawn
 from dpsubspace._tables.schema import as_schema, read_table
+from dpsubspace.inspection import ImportanceDisplay, ShapeDisplay
+from dpsubspace.linear_model import GEPRegressor
 
 SCHEMA = {
     "a": Range(0, 1),

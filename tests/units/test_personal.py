@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge
 
-from dpsubspace import PersonalizedLinearRegression
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
@@ -36,6 +35,7 @@ from dpsubspace._solvers.personal import (
 from dpsubspace._statistics import persons as persons_module
 from dpsubspace._statistics.moments import packed, symmetric
 from dpsubspace._statistics.persons import MOST_ROWS, PersonRows
+from dpsubspace.linear_model import PersonalizedLinearRegression
 
 J, D, K = 30, 5, 2
 SIZES = (np.arange(J) * 7) % 23  # from no row to 22

@@ -12,13 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor
 from sklearn.svm import LinearSVC
 
-from dpsubspace import (
-    DPSGDClassifier,
-    DPSGDFClassifier,
-    DPSGDRegressor,
-    GEPClassifier,
-    GradientDirections,
-)
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
 from dpsubspace._gradients.linear import LinearSource
 from dpsubspace._gradients.losses import (
     CLASSIFIER_LOSSES,
@@ -28,6 +22,7 @@ from dpsubspace._gradients.losses import (
 )
 from dpsubspace._rows.features import Features
 from dpsubspace._solvers.lbfgs import minimise
+from dpsubspace.linear_model import GradientDirections
 
 NOT_PRIVATE = {"epsilon": math.inf}
 

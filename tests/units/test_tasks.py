@@ -12,7 +12,6 @@ from sklearn.covariance import oas
 from sklearn.decomposition import PCA
 
 import dpsubspace
-from dpsubspace import subspace_distance
 from dpsubspace._public.gradient_spaces import WhitenedTasks, whitened_tasks
 from dpsubspace._public.tasks import (
     METHODS,
@@ -21,6 +20,7 @@ from dpsubspace._public.tasks import (
     explained_elsewhere,
     task_subspace,
 )
+from dpsubspace.public_data import subspace_distance
 
 LABELLED = [name for name, method in METHODS.items() if not method.of_features]
 every = pytest.mark.parametrize("subspace", METHODS)

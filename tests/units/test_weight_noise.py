@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from dpsubspace import DPSGDClassifier, GEPClassifier, GradientDirections
+from dpsubspace import DPSGDClassifier, GEPClassifier
 from dpsubspace._auto import momentum_at
 from dpsubspace._solvers.descent import TrainingPlan, WeightNoise, noise_of_descent
+from dpsubspace.linear_model import GradientDirections
 
 N_RUNS = 20_000
 

@@ -27,39 +27,20 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    DPCalibratedClassifier,
-    DPConformalClassifier,
-    DPConformalRegressor,
     DPLinearRegression,
-    DPModuleClassifier,
-    DPModuleRegressor,
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    GEPRegressor,
-    GradientDirections,
-    GSDScorer,
-    PersonalizedLinearRegression,
-    PersonalizedLogisticRegression,
     PrivacyError,
     PrivateRange,
-    PublicSubspaceLinearRegression,
-    TableEncoder,
-    audit_epsilon,
-    audit_estimator,
     private_coefficients,
     private_counts,
-    private_covariance,
     private_mean,
-    private_projection_error,
-    private_quantile,
     private_score,
-    private_spread,
     private_summary,
     select_public,
     tabular_pipeline,
@@ -67,10 +48,28 @@ from dpsubspace import (
 from dpsubspace._accounting.cost import gaussian_sq_mu
 from dpsubspace._accounting.permission import inside_ledger
 from dpsubspace._estimators import functions
+from dpsubspace._names import imported
 from dpsubspace._release.bingham import sample_bingham
 from dpsubspace._statistics.quantiles import _Doubles, _Line, turns_up
 from dpsubspace._workflow.audit import _p_value, mu_from_errors
 from dpsubspace._workflow.canaries import DESIGNS, design_of, subject_of
+from dpsubspace.audit import audit_epsilon, audit_estimator
+from dpsubspace.calibration import (
+    DPCalibratedClassifier,
+    DPConformalClassifier,
+    DPConformalRegressor,
+)
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    GradientDirections,
+    PersonalizedLinearRegression,
+    PersonalizedLogisticRegression,
+    PublicSubspaceLinearRegression,
+)
+from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
+from dpsubspace.public_data import GSDScorer, private_projection_error
+from dpsubspace.statistics import private_covariance, private_quantile, private_spread
+from dpsubspace.tables import TableEncoder
 
 
 def test_p_value_and_bounds_match_published_values():
@@ -311,7 +310,7 @@ WITHOUT_POWER = {
 def test_everything_that_is_fitted_or_called_is_audited():
     released = {case.name.split(",")[0] for case in CASES}
     assert released == AUDITS.keys() | WITHOUT_POWER.keys()
-    kinds = {name: getattr(dpsubspace, name) for name in released}
+    kinds = {name: imported(name) for name in released}
     named = {getattr(kind, "_canary", name) for name, kind in kinds.items()}
     assert named == DESIGNS.keys()
 
@@ -324,7 +323,7 @@ def break_noise(monkeypatch, factor=0.01):
 
 
 # Of which each canary is a fit, and takes as long.
-KINDS = {name: getattr(dpsubspace, name) for name in AUDITS}
+KINDS = {name: imported(name) for name in AUDITS}
 OWN_FITS = [
     name for name, kind in KINDS.items() if DESIGNS[getattr(kind, "_canary", name)].own is None
 ]

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from helpers import blobs
 
-from dpsubspace import (
-    AuditDisplay,
-    AuditResult,
-    BoundedScaler,
-    DPSGDClassifier,
-    PrivacyError,
-    private_mean,
-)
+from dpsubspace import BoundedScaler, DPSGDClassifier, PrivacyError, private_mean
+from dpsubspace.audit import AuditDisplay, AuditResult
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

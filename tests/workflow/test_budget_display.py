@@ -11,17 +11,17 @@ from sklearn.preprocessing import StandardScaler
 
 from dpsubspace import (
     BoundedScaler,
-    BudgetDisplay,
     DPSGDClassifier,
     DPSGDFClassifier,
     PrivacyError,
     PrivacyLedger,
-    private_quantile,
     private_score,
     select_public,
 )
 from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import non_private
+from dpsubspace.budget import BudgetDisplay
+from dpsubspace.statistics import private_quantile
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -47,16 +47,13 @@ from sklearn.preprocessing import (
     TargetEncoder,
 )
 
-import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    DPCalibratedClassifier,
     DPSGDClassifier,
     DPSGDRegressor,
     PrivacyLedger,
     PrivateSearch,
-    audit_estimator,
     privacy_report,
     tabular_pipeline,
 )
@@ -64,9 +61,12 @@ from dpsubspace._accounting.budget import Target
 from dpsubspace._checks import changed_in, learns_as_ours
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.model_outputs import threshold_of
+from dpsubspace._names import PLACES, imported
 from dpsubspace._workflow.planner import PublicSizes, _fitted, private_parts
 from dpsubspace._workflow.report_subject import account_of
 from dpsubspace._workflow.spending import Candidate
+from dpsubspace.audit import audit_estimator
+from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.exceptions import PrivacyError
 
 RNG = np.random.default_rng(0)
@@ -593,7 +593,7 @@ def test_labels_of_all_rows_reach_the_model_of_each_trial():
 
 OURS = [
     kind
-    for kind in (getattr(dpsubspace, name) for name in dpsubspace.__all__)
+    for kind in (imported(name) for name in PLACES)
     if isinstance(kind, type) and hasattr(kind, "fit") and hasattr(kind, "get_params")
 ]
 # What a subclass may have of its own: nothing in a fit gives it a row.

@@ -18,11 +18,11 @@ from dpsubspace import (
     DPSGDRegressor,
     PrivacyError,
     PrivacyLedger,
-    PrivacyUtilityDisplay,
     PrivacyWarning,
 )
 from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed
+from dpsubspace.metrics import PrivacyUtilityDisplay
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dpsubspace import (
-    PrivacyLedger,
-    PrivateCalibrationDisplay,
-    PrivateRocCurveDisplay,
-    PrivateScore,
-    private_score,
-)
+from dpsubspace import PrivacyLedger, private_score
+from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay, PrivateScore
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from dpsubspace import (
-    DPSGDClassifier,
-    PrivacyBudgetError,
-    PrivacyLedger,
-    PrivateSearch,
-    privacy_report,
-    private_quantile,
-    private_score,
-)
+from dpsubspace import DPSGDClassifier, PrivacyLedger, PrivateSearch, privacy_report, private_score
+from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.statistics import private_quantile
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3))

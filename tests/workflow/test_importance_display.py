@@ -14,11 +14,11 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     DPSGDRegressor,
-    ImportanceDisplay,
     Range,
-    TableEncoder,
     tabular_pipeline,
 )
+from dpsubspace.inspection import ImportanceDisplay
+from dpsubspace.tables import TableEncoder
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -54,10 +54,11 @@ def test_bars_are_the_importances_of_the_model_in_their_order():
 
 def test_public_rows_without_names_are_refused_where_they_would_be_taken_for_other_columns():
     model, frame = fitted()
-    ImportanceDisplay.from_estimator(model, X_public=frame.to_numpy())  # in the schema's order
+    others = frame.assign(age=frame["age"].to_numpy()[::-1])  # than those of the fit
+    ImportanceDisplay.from_estimator(model, X_public=others.to_numpy())  # in the schema's order
     model.fit(frame[["dose", "age", "ward"]], np.arange(len(frame)) % 2)
     with pytest.raises(ValueError, match="`X_public` has no column names"):
-        ImportanceDisplay.from_estimator(model, X_public=frame.to_numpy())
+        ImportanceDisplay.from_estimator(model, X_public=others.to_numpy())
 
 
 def test_a_higher_level_has_longer_bands():

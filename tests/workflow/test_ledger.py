@@ -31,13 +31,9 @@ from dpsubspace import (
     BoundedScaler,
     DPSGDClassifier,
     DPSGDFClassifier,
-    PrivacyBudgetError,
     PrivacyError,
-    PrivacyGuarantee,
     PrivacyLedger,
-    private_covariance,
     private_mean,
-    private_quantile,
 )
 from dpsubspace._accounting.accountants import renyi_curve
 from dpsubspace._accounting.cost import Cost, dominating_mu, gaussian_epsilon, gaussian_sq_mu
@@ -53,6 +49,9 @@ from dpsubspace._accounting.events import (
 from dpsubspace._workflow.filter import Charge, response_divergence
 from dpsubspace._workflow.journal import About
 from dpsubspace._workflow.watch import Watch
+from dpsubspace.budget import PrivacyGuarantee
+from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.statistics import private_covariance, private_quantile
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}

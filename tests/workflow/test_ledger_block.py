@@ -42,7 +42,6 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     GEPClassifier,
-    PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
@@ -50,10 +49,11 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.events import gaussian
 from dpsubspace._accounting.permission import already_paid, payer_around
+from dpsubspace.exceptions import PrivacyBudgetError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
-    pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning"),
+    pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning"),
     # LogisticRegression of old scikit-learn asks for what new SciPy does without.
     pytest.mark.filterwarnings("ignore:scipy.optimize:DeprecationWarning"),
 ]

@@ -18,14 +18,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from filelock import FileLock, Timeout
 from helpers import blobs, calibrate, charged
 
-from dpsubspace import (
-    DPSGDClassifier,
-    PrivacyBudgetError,
-    PrivacyError,
-    PrivacyLedger,
-    PrivacyWarning,
-    private_mean,
-)
+from dpsubspace import DPSGDClassifier, PrivacyError, PrivacyLedger, PrivacyWarning, private_mean
 from dpsubspace._accounting.events import (
     bounded_range,
     composed,
@@ -34,6 +27,7 @@ from dpsubspace._accounting.events import (
     sampled_gaussian,
 )
 from dpsubspace._workflow.journal import About, Journal
+from dpsubspace.exceptions import PrivacyBudgetError
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 AT = {"delta": 1e-5, **ZERO_OUT}

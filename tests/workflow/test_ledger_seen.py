@@ -28,14 +28,11 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-import dpsubspace
 from dpsubspace import (
     BoundedScaler,
-    BudgetDisplay,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDRegressor,
-    PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
@@ -49,8 +46,11 @@ from dpsubspace import (
 )
 from dpsubspace._accounting.events import non_private
 from dpsubspace._accounting.permission import observe
+from dpsubspace._names import PLACES, imported
 from dpsubspace._workflow.filter import KINDS, MOST, UNWATCHED, in_words
 from dpsubspace._workflow.journal import Journal
+from dpsubspace.budget import BudgetDisplay
+from dpsubspace.exceptions import PrivacyBudgetError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
@@ -369,15 +369,15 @@ def test_what_is_seen_is_kept_where_warnings_are_errors():
 PREDICT_BY_OTHERS = ("PrivateSearch", "TabularPipeline")  # whose scores are those of their models
 SCORED = [
     name
-    for name in dpsubspace.__all__
-    if hasattr(getattr(dpsubspace, name), "score")
+    for name in PLACES
+    if hasattr(imported(name), "score")
     and name not in ("GSDScorer", *PREDICT_BY_OTHERS)  # whose scores are of public rows
 ]
 
 
 @pytest.mark.parametrize("name", SCORED)
 def test_exact_scores_are_seen(name, monkeypatch):
-    kind = getattr(dpsubspace, name)
+    kind = imported(name)
     monkeypatch.setattr(kind, "predict", lambda self, X, **groups: np.asarray(Y))
     model = kind.__new__(kind)
     assert seen(lambda: model.score(X, Y)) == {("score", name): 1}

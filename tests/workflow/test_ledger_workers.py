@@ -19,38 +19,35 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-import dpsubspace
 from dpsubspace import (
     BoundedScaler,
     Categories,
-    DPCalibratedClassifier,
-    DPConformalClassifier,
     DPSGDClassifier,
     PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
-    PrivateRocCurveDisplay,
     PrivateSearch,
     Range,
     private_coefficients,
     private_counts,
-    private_covariance,
     private_mean,
-    private_projection_error,
-    private_quantile,
     private_score,
-    private_spread,
     private_summary,
     select_public,
 )
 from dpsubspace._accounting import permission
 from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._names import PLACES, imported
 from dpsubspace._release.releases import Releases
 from dpsubspace._workflow import watch
+from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
+from dpsubspace.metrics import PrivateRocCurveDisplay
+from dpsubspace.public_data import private_projection_error
+from dpsubspace.statistics import private_covariance, private_quantile, private_spread
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),
-    pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning"),
+    pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning"),
 ]
 
 _rng = np.random.default_rng(0)
@@ -252,11 +249,11 @@ def test_a_worker_without_the_file_is_told_of_whatever_it_releases(tmp_path, mon
     (tmp_path / "ledger").unlink()
     monkeypatch.setattr(watch, "_IMPORTED", "another process")
     for worker in (True, False):
-        monkeypatch.setattr(permission, "_HEARD_OF", {})
-        monkeypatch.setattr(permission, "_ARRIVED", {})
         monkeypatch.setattr(permission, "in_worker", lambda worker=worker: worker)
-        model = pickle.loads(pickled)
-        for name in ALL:
+        for name in ALL:  # each in a process of its own, to which it is said once
+            monkeypatch.setattr(permission, "_HEARD_OF", {})
+            monkeypatch.setattr(permission, "_ARRIVED", {})
+            model = pickle.loads(pickled)
             with pytest.warns(PrivacyWarning, match="is not charged to any ledger: .*cannot be"):
                 ALL[name](model, epsilon=0.3)
 
@@ -296,8 +293,8 @@ def test_a_model_says_which_of_several_ledgers_is_meant():
 def functions_with_epsilon():
     """All public doors that are no estimators and have a default of epsilon."""
     found = set()
-    for name in dpsubspace.__all__:
-        thing = getattr(dpsubspace, name)
+    for name in PLACES:
+        thing = imported(name)
         doors = {name: thing} if inspect.isfunction(thing) else {}
         if inspect.isclass(thing) and not hasattr(thing, "privacy_event"):
             own = inspect.getmembers(thing, inspect.ismethod)
@@ -328,7 +325,7 @@ def test_a_function_must_be_told_its_epsilon_in_a_ledger(name, kind, monkeypatch
         with book, ThreadPoolExecutor(1) as pool, pytest.raises(PrivacyError, match=said):
             pool.submit(FUNCTIONS[name], model).result()
     elif "." not in name:
-        function = getattr(dpsubspace, name)
+        function = imported(name)
         with pytest.raises(PrivacyError, match=said):
             book.run(function, X)
     assert not made and len(book) == 0 and book.seen == ()
@@ -338,6 +335,4 @@ def test_a_function_must_be_told_its_epsilon_in_a_ledger(name, kind, monkeypatch
 def test_without_a_ledger_a_function_has_its_default(name):
     released = FUNCTIONS[name](fitted())
     found = guarantee_in(released)
-    assert (
-        found.epsilon == inspect.signature(getattr(dpsubspace, name)).parameters["epsilon"].default
-    )
+    assert found.epsilon == inspect.signature(imported(name)).parameters["epsilon"].default

@@ -18,13 +18,12 @@ from dpsubspace import (
     PrivacyError,
     PrivacyLedger,
     privacy_cost,
-    privacy_event,
     private_mean,
-    private_quantile,
-    share_budget,
 )
 from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import gaussian, mechanisms_of
+from dpsubspace.budget import privacy_event, share_budget
+from dpsubspace.statistics import private_quantile
 
 N, DELTA = 2000, 1e-5
 EXACT = DPPCA(mechanism="bingham", n_components=1, centered=False, data_norm=1.0, epsilon=0.3)

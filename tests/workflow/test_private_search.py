@@ -28,8 +28,6 @@ from dpsubspace import (
     DPSGDClassifier,
     DPSGDFClassifier,
     GEPClassifier,
-    PersonalizedLinearRegression,
-    PrivacyBudgetError,
     PrivacyError,
     PrivacyLedger,
     PrivateSearch,
@@ -51,6 +49,8 @@ from dpsubspace._workflow import search as module
 from dpsubspace._workflow import spending as trials
 from dpsubspace._workflow.planner import private_parts
 from dpsubspace._workflow.search_rows import Given
+from dpsubspace.exceptions import PrivacyBudgetError
+from dpsubspace.linear_model import PersonalizedLinearRegression
 
 DELTA = 1e-5
 X, Y = blobs(n=400)

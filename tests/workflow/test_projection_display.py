@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dpsubspace import ProjectionErrorDisplay, private_mean, private_projection_error
+from dpsubspace import private_mean
+from dpsubspace.public_data import ProjectionErrorDisplay, private_projection_error
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from helpers import pairs_first
 
-from dpsubspace import (
+from dpsubspace import PrivacyWarning
+from dpsubspace.public_data import (
     GSDRankingDisplay,
-    PrivacyWarning,
     gradient_subspace_distance,
     optimal_transport_distance,
     task2vec_distance,

@@ -36,19 +36,14 @@ import dpsubspace
 from dpsubspace import (
     DPPCA,
     BoundedScaler,
-    DPCalibratedClassifier,
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
-    PersonalizedLinearRegression,
     PrivacyError,
-    PrivacyGuarantee,
     PrivacyLedger,
-    PrivacyReport,
     PrivateSearch,
     privacy_report,
     private_mean,
-    private_quantile,
     select_public,
 )
 from dpsubspace._accounting import guarantee
@@ -63,6 +58,11 @@ from dpsubspace._accounting.events import (
     sampled_gaussian,
 )
 from dpsubspace._workflow.report_page import FILL_IN, one_in, percent
+from dpsubspace.budget import PrivacyGuarantee
+from dpsubspace.calibration import DPCalibratedClassifier
+from dpsubspace.linear_model import PersonalizedLinearRegression
+from dpsubspace.reports import PrivacyReport
+from dpsubspace.statistics import private_quantile
 
 # Fits that a test makes outside of ledgers on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")

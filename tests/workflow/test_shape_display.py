@@ -21,12 +21,12 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     Range,
-    ShapeDisplay,
-    TableEncoder,
     tabular_pipeline,
 )
 from dpsubspace._estimators.column_shapes import ColumnShapes, released_scores, shapes_of
 from dpsubspace._release.releases import Releases
+from dpsubspace.inspection import ShapeDisplay
+from dpsubspace.tables import TableEncoder
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -303,7 +303,7 @@ def test_no_band_without_noise_and_none_where_it_is_not_known():
         assert not any(display.bands_.values()) and display.figure_._supxlabel is None
 
 
-@pytest.mark.filterwarnings("ignore::dpsubspace.PublicDataWarning")
+@pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
 def test_the_level_of_the_band_is_what_is_asked():
     model = fitted(GEPClassifier(random_state=0))
     display = ShapeDisplay.from_estimator(model, ["age"], level=0.5, grid_resolution=3)
