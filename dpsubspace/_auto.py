@@ -64,6 +64,8 @@ RANGE_SHARE, RANGE_FOCUS = 0.02, 3.0
 # epsilon 1 and 3 where scaled ones have 0.14 to 0.96; scaled ones, and raw ones that do well, of
 # none.
 LENGTHS_SHARE, ONE_COLUMN, TWO_COLUMNS, SHORT_COLUMNS = 0.01, 0.6, 0.9, 0.03
+# Largest noise of such a share beside which it is told: of many columns, one has much of it.
+LENGTHS_SEEN = 0.1
 
 # Share of half a range that the mean deviation of targets in it is at most where that is told:
 # where noise lets a deviation be seen, and where it hides that there is any.

@@ -266,7 +266,7 @@ def _tell_of_lengths(estimator: Any, shares: ColumnShares) -> None:
 def _longest(estimator: Any, shares: ColumnShares) -> list[Any]:
     """One or two columns that make up most of the length of rows, beside which others are short."""
     d, largest = len(shares.values), np.argsort(-shares.values)[:2]
-    if d < 2:
+    if d < 2 or shares.noise > _auto.LENGTHS_SEEN:
         return []
     first, few = shares.values[largest[0]] - 2 * shares.noise, min(2, d - 1)
     both = shares.values[largest[:few]].sum() - 2 * math.sqrt(few) * shares.noise

@@ -256,8 +256,8 @@ def test_the_mean_of_public_rows_costs_nothing(monkeypatch):
             model = Estimator(n_iter=5, n_components=2, epsilon=0.1, random_state=0, **options)
             with_plan(model, centre=OneMean(public_share=1e-9))(X, y, X_public=P)
         # One release is that of a mean, so noisy that nothing of it is left. Two look at where in
-        # their range targets lie.
-        looks = 2 * (Estimator is GEPRegressor)
+        # their range targets lie, and one at columns.
+        looks = 3 * (Estimator is GEPRegressor)
         assert len(seen) == len(multipliers(model.privacy_.event)) == looks + 1 + 5
         expected = formed(Features(P, row_map)).mean(axis=0)
         np.testing.assert_allclose(model.mean_, expected, atol=1e-5)

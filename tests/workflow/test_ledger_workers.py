@@ -99,7 +99,9 @@ def release(names, model=None):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             ALL[name](model, epsilon=0.3)
-        said += [name for each in found if "knows of no ledger" in str(each.message)]
+        # The second of a ledger of another test, of which a worker of loky may have heard.
+        texts = ("knows of no ledger", "is not charged to any ledger")
+        said += [name for each in found if any(text in str(each.message) for text in texts)]
     return said
 
 
