@@ -68,6 +68,8 @@ def own_warnings(gallery, name, when):
     warnings.simplefilter("error")
     # A build on a machine with a screen draws into files all the same.
     warnings.filterwarnings("ignore", message=".*is non-interactive")
+    # The gallery asks for what an example uses by the shortest path, which may be one of before.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="sphinx_gallery")
     # Dask writes Parquet files by what the next pandas will not have any more.
     warnings.filterwarnings("ignore", message="The inplace keyword")
     warnings.simplefilter("always", PrivacyWarning)
