@@ -479,8 +479,27 @@ class PrivacyGuarantee:
         return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
 
 
+class PrivateResult:
+    """What a private function gives back: it knows its guarantee as ``privacy_``."""
+
+    __slots__ = ()
+
+    # What the call cost and what that rests on; None of a part, which its whole has paid for.
+    privacy_: PrivacyGuarantee | None
+
+
+def guarantee_in(released: Any) -> PrivacyGuarantee | None:
+    """Guarantee of what a private function returned; None of anything else."""
+    return released.privacy_ if isinstance(released, PrivateResult) else None
+
+
+class _Pair(NamedTuple):
+    value: Any
+    privacy: PrivacyGuarantee
+
+
 @public
-class Released(NamedTuple):
+class Released(_Pair, PrivateResult):
     """Result of a private function: the released value and its guarantee.
 
     A pair, to be unpacked as ``value, guarantee = private_mean(...)``. The value is safe to
@@ -510,8 +529,10 @@ class Released(NamedTuple):
     True
     """
 
-    value: Any
-    privacy: PrivacyGuarantee
+    @property
+    def privacy_(self) -> PrivacyGuarantee:  # type: ignore[override]
+        """The guarantee, by the name that estimators and other results have for it."""
+        return self.privacy
 
     def __str__(self) -> str:
         several = isinstance(self.value, dict)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import (
     check_bool,
@@ -63,7 +63,7 @@ class _Term:
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivateCoefficients:
+class PrivateCoefficients(PrivateResult):
     """Coefficients that were released, with intervals.
 
     Made by :func:`private_coefficients`.
@@ -121,7 +121,7 @@ class PrivateCoefficients:
     simultaneous: bool
     family: str
     target: str
-    privacy_: PrivacyGuarantee
+    privacy_: PrivacyGuarantee  # pyright: ignore[reportIncompatibleVariableOverride]
     released: Any
     references: Mapping[str, Any] = field(default_factory=dict)
 

@@ -31,6 +31,7 @@ from dpsubspace._estimators.composites import (
     moved_by_others,
     opened,
 )
+from dpsubspace._names import PLACES, imported
 from dpsubspace._rows.records import ROW
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
@@ -105,6 +106,17 @@ def with_words(function: _F) -> _F:
     return cast(_F, called)
 
 
+# Our private functions by name, as far as their modules have been imported.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+
+def private_functions() -> dict[str, Callable[..., Any]]:
+    """All functions of this package that release something, by name."""
+    for name in PLACES:
+        imported(name)
+    return _FUNCTIONS
+
+
 def private_function(function: _F) -> _F:
     """`function`, which releases something, as with_words does; in a ledger it must be told what.
 
@@ -133,7 +145,10 @@ def private_function(function: _F) -> _F:
                 )
             return function(*args, **kwargs)
 
-    return with_words(cast(_F, called))
+    whole = with_words(cast(_F, called))
+    if "." not in function.__qualname__:  # a method is one of a class that calls such a function
+        _FUNCTIONS[function.__name__] = whole
+    return whole
 
 
 def _addresses(given: list[Any]) -> Iterator[Address]:
@@ -495,6 +510,6 @@ def failed_fit(error: tuple[Any, ...]) -> str | None:
         name, owner = frame.f_code.co_name, frame.f_locals.get("self")
         if name in _FITS and hasattr(owner, "privacy_event"):
             return type(owner).__name__
-        if name.startswith("private_") or name == "select_public":
+        if name in _FUNCTIONS:
             return name
     return None

@@ -118,8 +118,8 @@ def private_score(
     PrivateScore or dict of str to PrivateScore
         The score, or for a list of metrics a dict of them by name, with what the call cost as
         ``privacy_``. A metric of a list that the noise hides is NaN, with a warning; where public
-        sizes alone tell that it will be, it takes no share of the budget. Until the
-        next release both can be unpacked as ``(value, privacy)``, with a FutureWarning.
+        sizes alone tell that it will be, it takes no share of the budget. Until
+        version 0.3 a score can be unpacked as ``(value, privacy)``, with a FutureWarning.
 
     Raises
     ------

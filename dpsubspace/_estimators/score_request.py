@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._accounting.guarantee import PrivacyGuarantee, Released
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._checks import shown
-from dpsubspace._estimators.coefficients import PrivateCoefficients
 from dpsubspace._estimators.composites import opened
-from dpsubspace._estimators.table_counts import PrivateCounts
-from dpsubspace._estimators.table_summary import PrivateSummary
 from dpsubspace._names import public
 from dpsubspace._rows.records import check_order
 from dpsubspace._statistics.score_cells import ScoreCells
@@ -33,17 +28,15 @@ from dpsubspace.exceptions import warn
 def _tell_of_pairs() -> None:
     """Warn that what is asked for is of the pair that `private_score` gave before."""
     warn(
-        "private_score gives the score itself, or a dict of scores for a list of metrics, and no"
-        " pair (value, privacy) any more: write score = private_score(...), and take its cost"
-        " from score.privacy_. Unpacking it, and the `value` and `privacy` of the pair, will go"
-        " in the next release.",
+        "private_score gives the score itself and no pair (value, privacy) any more: write score ="
+        " private_score(...), and take its cost from score.privacy_. The pair goes in version 0.3.",
         FutureWarning,
     )
 
 
 @public
 @dataclass(frozen=True, eq=False)
-class PrivateScore:
+class PrivateScore(PrivateResult):
     """A metric of a model on private rows, with an interval for noise and sampling.
 
     ``float(score)`` is its value, and printing shows the interval. A function that returns one can
@@ -160,7 +153,7 @@ class PrivateScore:
         return self.privacy_
 
 
-class PrivateScores(dict[str, PrivateScore]):
+class PrivateScores(dict[str, PrivateScore], PrivateResult):
     """Scores of one call by metric, with what it cost as ``privacy_``."""
 
     def __init__(self, scores: Mapping[str, PrivateScore], privacy: PrivacyGuarantee):
@@ -172,46 +165,6 @@ class PrivateScores(dict[str, PrivateScore]):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.values()))
-
-    # The pair that it was before ------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Any]:
-        if _unpacks_two(sys._getframe(1)):
-            _tell_of_pairs()
-            return iter((self, self.privacy_))
-        return super().__iter__()
-
-    def __missing__(self, place: Any) -> Any:
-        if place in (0, 1):
-            _tell_of_pairs()
-            return (self, self.privacy_)[place]
-        raise KeyError(place)
-
-    @property
-    def value(self) -> PrivateScores:
-        """The scores, as the pair had them."""
-        _tell_of_pairs()
-        return self
-
-    @property
-    def privacy(self) -> PrivacyGuarantee:
-        """What the call cost, as the pair had it."""
-        _tell_of_pairs()
-        return self.privacy_
-
-
-def guarantee_in(released: Any) -> Any:
-    """Guarantee of what a private function returned; None of anything else."""
-    tables = (PrivateCoefficients, PrivateCounts, PrivateSummary)
-    if isinstance(released, (PrivateScore, PrivateScores, *tables)):
-        return released.privacy_
-    return released.privacy if isinstance(released, Released) else None
-
-
-def _unpacks_two(frame: Any) -> bool:
-    """Whether code is at ``one, other = ...``, which a dict would answer with two of its names."""
-    code, place = frame.f_code.co_code, frame.f_lasti
-    return code[place] == dis.opmap["UNPACK_SEQUENCE"] and code[place + 1] == 2
 
 
 # Groups -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._accounting.permission import payer_of
 from dpsubspace._checks import check_real, shown, shown_first
 from dpsubspace._estimators.base import PrivateCall
@@ -46,7 +46,7 @@ _MOST, _PRINTED = 10_000_000, 40
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivateCounts:
+class PrivateCounts(PrivateResult):
     """Released counts of a histogram or of a cross table, with intervals.
 
     Printing shows the table.

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._array import plain_arithmetic
 from dpsubspace._checks import check_bool, check_real, shown, shown_first
 from dpsubspace._estimators.base import PrivateCall
@@ -108,7 +108,7 @@ class PrivateComparison:
 
 @public
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivateSummary:
+class PrivateSummary(PrivateResult):
     """Released counts, shares, means, deviations and quantiles of a table, with intervals.
 
     Printing shows a table as papers have it.

@@ -30,17 +30,10 @@ from sklearn.utils import check_array
 from dpsubspace._accounting.budget import Target
 from dpsubspace._accounting.events import mechanisms_of
 from dpsubspace._checks import unwrapped
-from dpsubspace._estimators import (
-    choice,
-    coefficients,
-    diagnostics,
-    functions,
-    private_scores,
-    table_counts,
-    table_summary,
-)
+from dpsubspace._estimators import functions
 from dpsubspace._estimators.base import PrivateEstimator
 from dpsubspace._estimators.composites import PRIVATE, opened
+from dpsubspace._estimators.context import private_functions
 from dpsubspace._names import PLACES, imported
 from dpsubspace._rows.inputs import checked_by
 from dpsubspace._rows.records import NullRecords
@@ -149,7 +142,7 @@ def _refusal(estimator: Any) -> str:
             f"{name} cannot be audited: pass the private estimator inside of it,"
             f" {' or '.join(sorted(inside))}."
         )
-    known = sorted({*_auditable(), *(each.__name__ for each in _FUNCTIONS)})
+    known = sorted({*_auditable(), *private_functions()})
     return (
         f"{name} cannot be audited, since nothing is known of its canaries. These can:"
         f" {', '.join(known)}."
@@ -559,19 +552,6 @@ def _traces(fitted: Any, planted: Planted) -> np.ndarray:
     return shown - usual * (usual @ shown) / max(float(usual @ usual), 1e-300)
 
 
-_FUNCTIONS = (
-    functions.private_mean,
-    functions.private_quantile,
-    functions.private_covariance,
-    diagnostics.private_projection_error,
-    diagnostics.private_spread,
-    choice.select_public,
-    private_scores.private_score,
-    coefficients.private_coefficients,
-    table_counts.private_counts,
-    table_summary.private_summary,
-)
-
 # The canaries of everything that can be audited: of estimators by what they have as `_canary`, of
 # functions by their name.
 DESIGNS = {
@@ -605,6 +585,7 @@ DESIGNS = {
 def design_of(what: Any) -> Design | None:
     """Canaries of an estimator or a function; None where none are known."""
     if _is_function(what):
-        return DESIGNS[what.__name__] if what in _FUNCTIONS else None
+        known = private_functions().get(what.__name__)
+        return DESIGNS[what.__name__] if what is known else None
     name = what._canary if isinstance(what, PrivateEstimator) else None
     return None if name is None else DESIGNS[name]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsubspace._accounting.budget import warn_about_delta
 from dpsubspace._accounting.events import composed, describe, is_free, rounded
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, guarantee_in
 from dpsubspace._accounting.permission import (
     Payer,
     close_to_all,
@@ -27,8 +27,7 @@ from dpsubspace._accounting.permission import (
     payer_around,
 )
 from dpsubspace._checks import finite, is_elsewhere
-from dpsubspace._estimators.context import failed_fit
-from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._estimators.context import failed_fit, private_functions
 from dpsubspace._names import public
 from dpsubspace._rows.dask_parts import has_lengths
 from dpsubspace._rows.records import check_order
@@ -498,8 +497,7 @@ class PrivacyLedger:
         if module.partition(".")[0] != __name__.partition(".")[0]:
             raise PrivacyError(
                 f"{name} is no private function of this package: what it reveals about the records"
-                " could not be counted. Call private_score, private_mean, private_quantile,"
-                " private_covariance, private_spread, private_projection_error or select_public."
+                f" could not be counted. Call one of {', '.join(sorted(private_functions()))}."
             )
         self._book.check_failures()
         self._check_other()

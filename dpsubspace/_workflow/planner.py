@@ -17,10 +17,9 @@ from sklearn.pipeline import Pipeline
 from dpsubspace._accounting.budget import LEAST_EPSILON, Target
 from dpsubspace._accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._accounting.events import composed, is_free, mechanisms_of, rounded
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, guarantee_in
 from dpsubspace._checks import check_integer, check_real, shown, told_of_changes
 from dpsubspace._estimators.composites import FROZEN, ROW_BY_ROW, Node, is_private, opened
-from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 

@@ -23,7 +23,7 @@ from dpsubspace._accounting.attacker import Attacker
 from dpsubspace._accounting.budget import default_delta
 from dpsubspace._accounting.cost import Cost
 from dpsubspace._accounting.events import composed, non_private
-from dpsubspace._accounting.guarantee import PrivacyGuarantee
+from dpsubspace._accounting.guarantee import PrivacyGuarantee, guarantee_in
 from dpsubspace._checks import check_integer, shown
 from dpsubspace._estimators.composites import (
     CHOOSES,
@@ -35,7 +35,6 @@ from dpsubspace._estimators.composites import (
     is_private,
     opened,
 )
-from dpsubspace._estimators.score_request import guarantee_in
 from dpsubspace._workflow.filter import named
 from dpsubspace._workflow.journal import LedgerEntry
 from dpsubspace._workflow.ledger import PrivacyLedger

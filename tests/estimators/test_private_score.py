@@ -695,27 +695,15 @@ def test_a_pair_can_be_unpacked_for_one_more_release():
             assert old() is guarantee
 
 
-def test_a_dict_can_be_unpacked_as_a_pair_for_one_more_release():
-    """Even of two names, which a dict of two would give."""
+def test_several_scores_are_a_dict():
     X, y = normals(300)
     scores = private_score(Linear(), X, y, metric=["accuracy", "roc_auc"], random_state=0)
     assert [*scores] == list(scores) == ["accuracy", "roc_auc"] == [name for name in scores]
     assert {**scores} == dict(scores) and scores.privacy_.of == "private_score"
-    with pytest.warns(FutureWarning, match="no pair"):
-        value, guarantee = scores
-    assert value is scores and guarantee is scores.privacy_
-    for old, found in (
-        (lambda: scores[0], scores),
-        (lambda: scores[1], guarantee),
-        (lambda: scores.value, scores),
-        (lambda: scores.privacy, guarantee),
-    ):
-        with pytest.warns(FutureWarning, match="no pair"):
-            assert old() is found
     with pytest.raises(KeyError, match="f1"):
         scores["f1"]
     again = pickle.loads(pickle.dumps(scores))
-    assert [*again] == [*scores] and again.privacy_ == guarantee
+    assert [*again] == [*scores] and again.privacy_ == scores.privacy_
     assert str(scores).splitlines() == [str(scores["accuracy"]), str(scores["roc_auc"])]
 
 

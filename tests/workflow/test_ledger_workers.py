@@ -36,7 +36,7 @@ from dpsubspace import (
     select_public,
 )
 from dpsubspace._accounting import permission
-from dpsubspace._estimators.score_request import guarantee_in
+from dpsubspace._accounting.guarantee import guarantee_in
 from dpsubspace._names import PLACES, imported
 from dpsubspace._release.releases import Releases
 from dpsubspace._workflow import watch
