@@ -232,10 +232,10 @@ MUTANTS = [
                 "units/test_relevance.py",
             ),
             (
-                "_workflow/search_rows.py",
-                "            refuse_private_rows(checked, found)",
-                "            pass",
-                "contracts/test_same_rows.py workflow/test_search_dask.py",
+                "_workflow/search.py",
+                'refuse_private_rows(found.pop("X", None), found)',
+                "pass",
+                "contracts/test_same_rows.py",
             ),
         ]
     ),
@@ -956,15 +956,9 @@ MUTANTS = [
             ),
             (
                 "_estimators/held_out.py",
-                "replace(self, alone=split_groups(groups)[0] is not None)",
-                "self",
-                "estimators/test_held_out_dask.py",
-            ),
-            (
-                "_estimators/held_out.py",
                 "said = shown_to(self.says, rows)",
                 "said = self.says(rows.X)",
-                "estimators/test_held_out_dask.py",
+                HELD,
             ),
             (
                 "_tables/encoding.py",
@@ -1112,16 +1106,10 @@ MUTANTS = [
                 f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
-                "_workflow/search_rows.py",  # rows that are scored are trained on
-                "X, y = (at_positions(each, self.lengths, ~scored) for each in blocks)",
-                "X, y = (at_positions(each, self.lengths, scored | True) for each in blocks)",
-                "workflow/test_search_dask.py",
-            ),
-            (
-                "_rows/positions.py",
-                "if len(block) != len(mask):",
-                "if False:",
-                "workflow/test_search_dask.py",
+                "_workflow/search.py",  # rows that are scored are trained on
+                "np.flatnonzero(scored), np.flatnonzero(~scored)",
+                "np.flatnonzero(scored), np.arange(len(scored))",
+                "workflow/test_private_search.py",
             ),
             (
                 "_workflow/audit.py",

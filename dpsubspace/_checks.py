@@ -293,18 +293,23 @@ def is_elsewhere(value: Any) -> bool:
     return is_collection(value) or is_dataset(value)
 
 
-def refuse_collection(name: str, value: Any) -> None:
-    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset."""
+def refuse_collection(name: str, value: Any, taker: str = "") -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset.
+
+    `taker` is the name of an estimator that takes none.
+    """
+    refused = f"which {taker} does not take" if taker else "which is not taken here"
     if is_dataset(value):
+        in_turns = "" if taker else f", or one batch of {name}.to_batches() after another"
         raise ValueError(
-            f"`{name}` is a dataset of PyArrow, which is not taken here: pass"
-            f" {name}.to_table() if it fits into memory, or one batch of {name}.to_batches() after"
-            " another. (pandas would make floats of whole numbers in a column with missing values.)"
+            f"`{name}` is a dataset of PyArrow, {refused}: pass {name}.to_table() if it fits into"
+            f" memory{in_turns}. (pandas would make floats of whole numbers in a column with"
+            " missing values.)"
         )
     if is_collection(value):
         raise ValueError(
-            f"`{name}` is a Dask collection, which is not taken here: pass {name}.compute() if it"
-            " fits into memory."
+            f"`{name}` is a Dask collection, {refused}: pass {name}.compute() if it fits into"
+            " memory."
         )
 
 

@@ -36,14 +36,6 @@ class ClusterError(RuntimeError):
     The message says whether what the fit had reserved stays charged.
     """
 
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-    @property
-    def _why(self) -> str:
-        """What has happened to the cluster, whatever became of the fit."""
-        return str(self.args[-1])
-
 
 class PrivacyWarning(UserWarning):
     """Warn that a fit is private but probably not what you want, or that a call is not private.

@@ -30,7 +30,6 @@ from dpsubspace._names import public
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import ROW, Records
-from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._rows.seen_rows import remember
 from dpsubspace._statistics.score_cells import counted, root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -268,10 +267,9 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask collection
-            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
-            data frame the estimator is shown one block at a time, where that lies.
-        y : array-like of shape (n_samples,), or Dask collection
+        X : array-like of shape (n_samples, n_features)
+            Private rows that the estimator was not fitted on, as it takes them.
+        y : array-like of shape (n_samples,)
             Their labels, out of those of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -346,7 +344,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
                 f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
                 " method='temperature'."
             )
-        data = held_out_labels(frozen, given.X, given.y, given.groups)
+        data = held_out_labels(self, frozen, given.X, given.y, given.groups)
         remember(self, given.X, data.X)
         public = (f"the estimator and its labels ({n_classes})",)
         return Checked(plan, data, public, (frozen, data.X.shape[1]))
@@ -379,7 +377,7 @@ def _temperature_sums(
     does not bias the root: where they are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
-    totals, slack = sums_of_records(_too_sure, records, logs, codes, slopes, cut)
+    totals, slack = sums_of_records(_too_sure(logs, codes, slopes, cut), records)
     return slopes, np.zeros(len(slopes)), totals[:, None], slack
 
 
@@ -410,7 +408,7 @@ def _sigmoid_sums(
     """
     centres = np.arange(-_LARGEST, _LARGEST + _WIDTH, _WIDTH)
     n_cells = len(centres)
-    cells = where_rows_are(_cells_of_odds, logs, codes, n_cells)
+    cells = _cells_of_odds(logs, codes, n_cells)
     counts = counted(cells, 2 * n_cells, records).value.reshape(2, n_cells)
     some = counts.any(axis=0)
     (first, second), centres = counts[:, some, None], centres[some, None]

@@ -28,7 +28,6 @@ from dpsubspace._forms import Form, LabelArray, Maybe, Number, Pair, Whole
 from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import where_rows_are
 from dpsubspace._rows.seen_rows import remember
 from dpsubspace._statistics.score_cells import counted, rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -154,7 +153,7 @@ class _Conformal(PrivateEstimator):
     ) -> float:
         """Charge and release one of `candidates`, of which the last is above all scores.
 
-        The private `scores` have one number a row, where rows lie.
+        The private `scores` have one number a row.
         """
         noise, records = as_noise(self.random_state), rows.records
         budget = plan.budget(records.n)
@@ -174,7 +173,7 @@ class _Conformal(PrivateEstimator):
             return float(candidates[-1])
         self.expected_coverage_ = rank.on_average(wanted)
         self.likely_coverage_ = rank.nearly_always(wanted)
-        cells = where_rows_are(_places, candidates, scores)
+        cells = _places(candidates, scores)
         counts = counted(cells, len(candidates), records).value
         return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
 
@@ -335,10 +334,9 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask collection
-            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
-            data frame the estimator is shown one block at a time, where that lies.
-        y : array-like of shape (n_samples,), or Dask collection
+        X : array-like of shape (n_samples, n_features)
+            Private rows that the estimator was not fitted on, as it takes them.
+        y : array-like of shape (n_samples,)
             Their labels, out of those of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -359,9 +357,9 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         """
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
-        rows = held_out_labels(frozen, X, y, groups)
+        rows = held_out_labels(self, frozen, X, y, groups)
         remember(self, X, rows.X)
-        scores = where_rows_are(_missed, rows.said, rows.targets)
+        scores = _missed(rows.said, rows.targets)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
@@ -535,10 +533,9 @@ class DPConformalRegressor(ExactR2, _Conformal):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or Dask collection
-            Private rows that the estimator was not fitted on, as it takes them. Of a Dask array or
-            data frame the estimator is shown one block at a time, where that lies.
-        y : array-like of shape (n_samples,), or Dask collection
+        X : array-like of shape (n_samples, n_features)
+            Private rows that the estimator was not fitted on, as it takes them.
+        y : array-like of shape (n_samples,)
             Their targets.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
@@ -559,10 +556,10 @@ class DPConformalRegressor(ExactR2, _Conformal):
         """
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
-        rows = held_out_targets(frozen, X, y, groups)
+        rows = held_out_targets(self, frozen, X, y, groups)
         remember(self, X, rows.X)
         candidates = _errors(plan.bounds, plan.fineness(rows.records.n))
-        scores = where_rows_are(_distances, rows.said, rows.targets, plan.bounds)
+        scores = _distances(rows.said, rows.targets, plan.bounds)
         public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))
         found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
         self._bounds = plan.bounds

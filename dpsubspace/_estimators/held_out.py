@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,19 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._accounting.budget import Target
-from dpsubspace._checks import is_collection, refuse_collection, unwrapped
+from dpsubspace._checks import unwrapped
 from dpsubspace._estimators.composites import opened
-from dpsubspace._estimators.model_outputs import answer, check_types_for, shown_to
+from dpsubspace._estimators.model_outputs import answer, shown_to
 from dpsubspace._forms import Form, Maybe, Reading, Whole
-from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_column, as_rows
-from dpsubspace._rows.elsewhere import load
-from dpsubspace._rows.inputs import NO_NUMBERS, as_numbers, checked_by
+from dpsubspace._rows.inputs import NO_NUMBERS, as_numbers, checked_by, refuse_collections
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import check_groups, check_order, split_groups
+from dpsubspace._rows.records import check_groups, check_order
 from dpsubspace._rows.seen_rows import has_seen
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
 _LEAST = float(np.finfo(np.float64).eps)
-
-# What parts hold beside labels or targets, which have the name of rows.
-_SAID = "said"
 
 
 # Frozen models ----------------------------------------------------------------------------------
@@ -138,26 +133,24 @@ _HARM = (
 
 @dataclass(frozen=True)
 class HeldOut(Data):
-    """Held-out rows, with their targets and what a model says of each, wherever they lie.
-
-    Nothing of it is public yet.
-    """
+    """Held-out rows, with their targets and what a model says of each. Nothing is public yet."""
 
     said: Any = None  # (n_rows, ...)
 
 
-def held_out_labels(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_labels(estimator: Any, frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     """Rows with indices of their labels, and logarithms of the probabilities of all classes."""
     n_classes = len(frozen.classes)
     asked = f"`estimator` must give {n_classes} probabilities a row."
-    reader = _Reader(frozen, frozen.log_probabilities, _codes, np.intp, (n_classes,), asked)
+    reader = _Reader(estimator, frozen, frozen.log_probabilities, _codes, (n_classes,), asked)
     return reader.read(X, y, groups)
 
 
-def held_out_targets(frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_targets(estimator: Any, frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
     """Rows with their targets, and what is predicted for them."""
     asked = "`estimator` must predict one number a row."
-    return _Reader(frozen, frozen.predictions, _numbers, np.float64, (), asked).read(X, y, groups)
+    reader = _Reader(estimator, frozen, frozen.predictions, _numbers, (), asked)
+    return reader.read(X, y, groups)
 
 
 def rows_as_fitted(model: Any, X: Any) -> Any:
@@ -169,57 +162,33 @@ def rows_as_fitted(model: Any, X: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Checks held-out rows and shows them to a model: all of them, or a block where it lies.
+    """Checks held-out rows and shows them to a model."""
 
-    To read the blocks of a collection, a copy of the model goes there. It is shown a block at a
-    time, which is as public as the number of rows is: what it says of a row must depend on that
-    row alone, as in memory. How many rows of persons are in a block is private: the model is then
-    shown each row by itself, so that what it says of a row is the same wherever that lies
-    (:func:`~dpsubspace._estimators.model_outputs.by_record`).
-    """
-
+    estimator: Any  # What is fitted to them, of which messages speak
     frozen: Frozen
     says: Callable[[Any], np.ndarray]
     targets: Callable[[Frozen, Any], np.ndarray]  # What labels or targets count as
-    kind: Any  # Type of that
     shape: tuple[int, ...]  # Shape of what is said of a row
     asked: str  # What to say where it has another one
-    alone: bool = False  # Whether each row of a block is shown by itself
 
     def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
+        refuse_collections(self.estimator, X=X, y=y, groups=groups)
         found = self._read(X, y, groups)
         tell_of_training_rows(self.frozen.model, X, _HARM)
         return found
 
     def _read(self, X: Any, y: Any, groups: Any) -> HeldOut:
-        if is_collection(X):
-            self._check_columns(X, y)
-            check_types_for(self.frozen.model, X)
-            block = replace(self, alone=split_groups(groups)[0] is not None)
-            arrays = load(X, y, block, *split_groups(groups))
-            records = check_groups(groups, arrays[ROWS])
-            return HeldOut(X, arrays[ROWS], 1, records, said=arrays[_SAID])
-        return self._here(X, y, groups)
-
-    def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
-        """Arrays of a block; ValueError where it cannot be used."""
-        if not len(X) and not len(y):
-            return {ROWS: np.empty(0, self.kind), _SAID: np.empty((0, *self.shape))}
-        rows = self._here(X, y, np.arange(len(X)) if self.alone else None)
-        return {ROWS: rows.targets, _SAID: rows.said}
-
-    def _here(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """Rows, as many targets, and whose they are; the model checks what is in the rows."""
         X = checked_by(as_rows, unwrapped("X", X, read=False))
-        refuse_collection("X", X)
-        refuse_collection("y", y)
         check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):
             X = checked_by(np.asarray, X)
         if len(X.shape) != 2 or X.shape[0] < 1:
-            raise ValueError(f"{_NO_TABLE}, got {len(X.shape)}D, or no rows.")
-        self._check_columns(X, y)
+            raise ValueError(
+                f"Expected 2D array for `X`, one row a record, got {len(X.shape)}D, or no rows."
+            )
+        self._check_columns(X.shape[1], y)
         y = checked_by(column_or_1d, as_column(y), warn=True)
         if len(y) != X.shape[0]:
             raise ValueError("`X` and `y` must have one entry for each row: compare their lengths.")
@@ -229,22 +198,16 @@ class _Reader:
             raise ValueError(self.asked)
         return HeldOut(X, rows.targets, 1, rows.records, said=said)
 
-    def _check_columns(self, X: Any, y: Any) -> None:
+    def _check_columns(self, n_features: int, y: Any) -> None:
         if y is None:
             raise ValueError(
                 "this needs the targets of the held-out rows: requires y to be passed."
             )
-        if len(X.shape) != 2 or np.isnan(X.shape[1]):
-            raise ValueError(f"{_NO_TABLE} and with a known number of columns.")
-        n_features = int(X.shape[1])
         if self.frozen.n_features not in (None, n_features):
             raise ValueError(
                 f"X has {n_features} features, but the estimator is expecting"
                 f" {self.frozen.n_features} features as input."
             )
-
-
-_NO_TABLE = "Expected 2D array for `X`, one row a record"
 
 
 def _codes(frozen: Frozen, labels: np.ndarray) -> np.ndarray:

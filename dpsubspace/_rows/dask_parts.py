@@ -170,12 +170,6 @@ def whole(rows: Any) -> Any:
     return rows
 
 
-def in_the_same_blocks(rows: Any, targets: Any) -> tuple[Any, Any]:
-    """Rows and targets as collections of which blocks go together; ValueError where they cannot."""
-    rows = whole(rows)
-    return rows, _beside(rows, targets, "y", private=False)
-
-
 def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
     """Targets, or others, in the blocks of the rows, as far as their lengths are known.
 
@@ -241,7 +235,7 @@ class _DaskParts(RowParts):
         self.template = of_no_rows([one.kinds for one in seen])
         self._kinds = [one.kinds for one in seen]
         self._sizes = [sum(one.lengths) for one in seen]
-        self.lengths = lengths = [length for one in seen for length in one.lengths]
+        lengths = [length for one in seen for length in one.lengths]
         self.n = sum(lengths)
         if not self.n:
             raise ValueError("`X` has no rows, and at least one is needed.")
@@ -382,7 +376,7 @@ class _DaskParts(RowParts):
             if self._charged
             else "It had not begun to release anything, and nothing was charged."
         )
-        raise ClusterError(f"the fit on Dask collections has ended. {why} {kept}", why) from cause
+        raise ClusterError(f"the fit on Dask collections has ended. {why} {kept}") from cause
 
     def _started(self) -> dict[str, int]:
         """Threads of each worker, once there is one."""

@@ -35,6 +35,7 @@ from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import check_order, split_groups
 from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
+from dpsubspace._rows.same_rows import named_sets
 from dpsubspace._rows.seen_rows import remember
 
 # Private rows, labels and targets ---------------------------------------------------------------
@@ -175,6 +176,16 @@ def _check_taken(estimator: Any, X: Any) -> None:
             " fit into memory. tabular_pipeline, the linear estimators,"
             " DPPCA, BoundedScaler and the private_ functions take them as they are."
         )
+
+
+def refuse_collections(estimator: Any, **given: Any) -> None:
+    """ValueError where what an estimator was `given`, by the names of parameters, is not in memory.
+
+    Nothing of it is read. Public sets may be tuples.
+    """
+    for name, value in given.items():
+        for called, each in named_sets(name, split_groups(value)[0]).items():
+            refuse_collection(called, each, type(estimator).__name__)
 
 
 def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:

@@ -12,7 +12,7 @@ the two classes are ordered inside of one (:func:`within_cells`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,14 +35,11 @@ from dpsubspace._rows.remote import sum_over_parts
 _FINEST_ROOTS, _EXACT_ROOTS = 2.0**40, 2.0**51
 
 
-def sums_of_records(
-    columns: Callable[..., Iterable[np.ndarray]], records: Records, *rows: Any
-) -> tuple[np.ndarray, float]:
+def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np.ndarray, float]:
     """Sums over records of numbers in [-1, 1], one for each column, and their slack.
 
-    ``columns(*rows)`` gives columns of what rows bring, wherever these lie. What rows bring is cut
-    to [-1, 1], and what is not a number counts as 0. A record brings the mean of its rows, and
-    nothing if it is null.
+    Columns have what rows bring, which is cut to [-1, 1], and what is not a number counts as 0. A
+    record brings the mean of its rows, and nothing if it is null.
 
     What a record brings is rounded to a multiple of a public step, so that sums are exact in any
     order. Where the rows of one record lie elsewhere because of another, what it brings may be
@@ -50,23 +47,15 @@ def sums_of_records(
     neighbours by what their one record brings, and at most as much more.
     """
     steps = min(2.0 ** np.floor(np.log2(_EXACT_ROOTS / records.n)), _FINEST_ROOTS)
-    whole = sum_over_parts(_whole_sums, steps, columns, records, *rows)
-    return whole / steps, records.n / steps
-
-
-def _whole_sums(
-    steps: float, columns: Callable[..., Iterable[np.ndarray]], records: Records, *rows: Any
-) -> np.ndarray:
-    """The same sums of some of the rows, in steps."""
     weights, found = records.weights_numpy, []
-    for column in columns(*rows):
+    for column in columns:
         brought = np.nan_to_num(np.clip(column, -1.0, 1.0))
         if records.index is not None:
-            brought = np.bincount(records.index, brought * weights, minlength=records.n_here)
+            brought = np.bincount(records.index, brought * weights, minlength=records.n)
         elif weights is not None:
             brought = brought * weights
         found.append(np.rint(np.clip(brought, -1.0, 1.0) * steps).sum())
-    return np.array(found)
+    return np.array(found) / steps, records.n / steps
 
 
 def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> BoundedScores:
@@ -159,19 +148,13 @@ def score_total(values: Any, records: Records) -> BoundedSum:
     are exact in whatever order they are taken. So a record that becomes null takes away a number in
     [0, 1], and one that is replaced moves the sum by a number in [-1, 1]: by at most 1 either way.
     """
-    steps = exact_steps(records.n)
-    total = sum_over_parts(_whole_scores, values, records, steps) / steps
-    return BoundedSum(np.array([total]), 1.0, 1.0)
-
-
-def _whole_scores(values: Any, records: Records, steps: float) -> float:
-    """The same sum of some of the rows, in steps."""
+    steps, weights = exact_steps(records.n), records.weights_numpy
     values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
-    weights = records.weights_numpy
     values = values if weights is None else values * weights
     if records.index is not None:
         values = np.minimum(np.bincount(records.index, values, minlength=records.n), 1.0)
-    return float(np.rint(values * steps).sum())
+    total = float(np.rint(values * steps).sum()) / steps
+    return BoundedSum(np.array([total]), 1.0, 1.0)
 
 
 # Cells of scores --------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import effective_n_jobs
+from scipy import sparse
 from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid, ParameterSampler
@@ -19,23 +21,31 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._checks import check_bounds, check_choice, check_real, refuse_collection, shown
+from dpsubspace._checks import check_bounds, check_choice, check_real, shown, unwrapped
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
 from dpsubspace._estimators.context import refuse_moving_steps, with_words
+from dpsubspace._estimators.model_outputs import taken
 from dpsubspace._estimators.saved import FEATURES, Parameter
 from dpsubspace._estimators.table_encoder import TableEncoder
 from dpsubspace._forms import LabelArray, Number, Sometimes
 from dpsubspace._names import public
 from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._release.releases import draw_trials
-from dpsubspace._rows.inputs import check_classes
-from dpsubspace._rows.records import Records, check_groups
+from dpsubspace._rows.columns import as_column, read_labels
+from dpsubspace._rows.inputs import (
+    check_classes,
+    check_rows_and_labels,
+    check_rows_and_targets,
+    checked_by,
+    refuse_collections,
+)
+from dpsubspace._rows.records import Records, check_groups, check_order, groups_of_rows
+from dpsubspace._rows.same_rows import named_sets, refuse_private_rows, refuse_shared
+from dpsubspace._tables.schema import as_schema, read_table
 from dpsubspace._workflow.planner import private_parts
-from dpsubspace._workflow.search_rows import Given, Rows
-from dpsubspace._workflow.spending import Candidate, Spending, Trial, given_to, scoring_of
-from dpsubspace.exceptions import ClusterError
+from dpsubspace._workflow.spending import Candidate, Rows, Spending, Trial, given_to, scoring_of
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are
 # rarely of the same.
@@ -145,9 +155,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     one number in [0, 1] for each held-out record (L2 bound 1), with Gaussian noise of the mu of the
     fit. Records are held out by their position and public coins, persons as a whole. A record is
     in one of the two, so that a trial costs the larger of the two and not the sum: a Gaussian
-    mechanism of that mu. Rows of Dask collections are held out by their position in the order of
-    the blocks, whose lengths are public: these are the rows that are held out in memory. Each trial
-    reads its rows again, and is fitted and scored where they lie.
+    mechanism of that mu.
 
     "random": the event is ``RepeatAndSelectDpEvent`` over that Gaussian, with the mean `n_trials`
     and the shape 0 (Papernot, Steinke, 2022, Theorem 2): the number of trials has a logarithmic
@@ -166,10 +174,9 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     A trial that fails later scores as if it were always wrong, and what went wrong is not told,
     nor are warnings of trials, since these might tell of rows.
 
-    Assumed public: the numbers of rows and features, of Dask collections the lengths of blocks and
-    that these give the same rows in the same order each time they are read, the set of labels if it
-    is read from `y`, the candidates, and all parameters but `random_state`. The best score is
-    biased upwards. Scores of ``score`` on other private rows are not protected.
+    Assumed public: the numbers of rows and features, the set of labels if it is read from `y`, the
+    candidates, and all parameters but `random_state`. The best score is biased upwards. Scores of
+    ``score`` on other private rows are not protected.
 
     References
     ----------
@@ -196,8 +203,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         "X_public_val": True,
         "y_public_val": True,
     }
-
-    _takes_collections = True
 
     n_features_in_: int
 
@@ -259,16 +264,15 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), or Dask collection
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Private rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets), or Dask collection
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Their labels or targets.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows. It is
-            refused for Dask collections.
+            as one together: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows, passed to candidates that take them. A tuple is never sliced by
             cross-validation.
@@ -293,27 +297,26 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             If a candidate cannot be counted inside of a search.
         RuntimeError
             If the best trial has no model; the budget is spent then.
-        ClusterError
-            If the workers of a Dask cluster are lost; the budget is spent then.
         """
         plan = self._plan()
-        of_table = _of_tables(self.estimator)
-        given, checked, targets = Given.checked(self, X, y, groups, table=of_table)
-        records = check_groups(groups, checked)
-        outputs, labels = self._outputs(targets, records)
-        for name, *sets in (
-            ("public", X_public, y_public),
-            ("public_val", X_public_val, y_public_val),
-        ):
-            given.refuse_private(self.estimator, checked, name, *sets)
-        del checked, targets  # the workers of a cluster need not hold them while trials run
+        public = {
+            "X_public": X_public,
+            "y_public": y_public,
+            "X_public_val": X_public_val,
+            "y_public_val": y_public_val,
+        }
+        refuse_collections(self, X=X, y=y, groups=groups, **public)
+        X, y = _checked(self, X, y, groups)
+        records = check_groups(groups, X)
+        outputs, labels = self._outputs(y, records)
+        for name in ("public", "public_val"):
+            _refuse_private(self.estimator, X, y, name, public)
         train = {"X_public": X_public, "y_public": y_public, "groups": groups}
-        rows = plan.rows(given, records, train, (X_public_val, y_public_val))
+        rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
         given_to(plan.estimator, rows.train)  # ValueError where that cannot be passed on
-        public = {"n_public": int(X_public is not None), "labelled": y_public is not None}
-        sizes = Sizes(records.n, self.n_features_in_, outputs, **public, persons=records.grouped)
+        sets = {"n_public": int(X_public is not None), "labelled": y_public is not None}
+        sizes = Sizes(records.n, self.n_features_in_, outputs, **sets, persons=records.grouped)
         spending = plan.spending(sizes, labels)
-        given.check_candidates(spending.candidates)
         if records.grouped:
             for candidate in spending.candidates:
                 refuse_moving_steps("the last step", candidate.estimator)
@@ -326,19 +329,11 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         trials = plan.trials(spending, noise, call.guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
         call.paid()  # the scores are released by the trials, of which each has its own account
-        try:
-            with warnings.catch_warnings():
-                # Also around all trials: threads that leave filters of their own bring back those
-                # of others, in any order.
-                warnings.simplefilter("ignore")
-                score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
-        except ClusterError as error:
-            # Nothing is released then, and no row decides when a cluster is lost: so it may be seen
-            # that there were at least so many trials.
-            raise ClusterError(
-                f"the search on Dask collections has ended. {error._why} What it had reserved stays"
-                " charged, since its trials may have released something."
-            ) from None
+        with warnings.catch_warnings():
+            # Also around all trials: threads that leave filters of their own bring back those of
+            # others, in any order.
+            warnings.simplefilter("ignore")
+            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
         if model is None:
             raise RuntimeError(
                 "the best trial has no model, and the budget is spent. The error is not shown,"
@@ -577,7 +572,8 @@ class _SearchRequest:
 
     def rows(
         self,
-        given: Given,
+        X: Any,
+        y: np.ndarray,
         records: Records,
         train: Mapping[str, Any],
         public: tuple[Any, Any],
@@ -591,8 +587,7 @@ class _SearchRequest:
                     " `y_public_val`."
                 )
             X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
-            refuse_collection("y_public_val", y_val)
-            of_fit = {"X": given.X, "y": given.y, **train}
+            of_fit = {"X": X, "y": y, **train}
             return Rows(of_fit, X_val, np.asarray(y_val), None, records.unit)
         if any(known):
             raise ValueError("`X_public_val` needs validation_fraction=None.")
@@ -607,7 +602,10 @@ class _SearchRequest:
         scored = np.zeros(records.n, dtype=bool)
         scored[held] = True
         scored = scored if records.index is None else scored[records.index]
-        return given.shared_out(scored, held, records, train)
+        rows, fitted = np.flatnonzero(scored), np.flatnonzero(~scored)
+        groups = groups_of_rows(train["groups"], fitted)
+        of_fit = {**train, "groups": groups, "X": taken(X, fitted), "y": y[fitted]}
+        return Rows(of_fit, taken(X, rows), y[rows], records.taken(held), records.unit)
 
     def trials(self, spending: Spending, noise: NoiseSource, delta: float) -> list[Trial]:
         """All trials: each candidate once, or a number that must stay hidden."""
@@ -651,9 +649,66 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
             yield from ParameterGrid(dict(space))
 
 
+# What is given ---------------------------------------------------------------------------------
+
+
+def _checked(search: PrivateSearch, X: Any, y: Any, groups: Any) -> tuple[Any, np.ndarray]:
+    """Rows and targets; ValueError where they cannot be used.
+
+    The rows of a data frame that is encoded are left to the checks of the candidates.
+    """
+    X, y = unwrapped("X", X), unwrapped("y", y)
+    check_order(X, y=y, groups=groups)
+    if not _of_tables(search.estimator):
+        check = check_rows_and_targets if is_regressor(search.estimator) else check_rows_and_labels
+        rows, y = check(search, X, y)
+        return (X if hasattr(X, "iloc") else rows), y
+    read = as_column if is_regressor(search.estimator) else read_labels
+    y = checked_by(np.asarray, read(y))
+    if not hasattr(X, "columns") or len(X) != len(y):
+        raise ValueError(
+            "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its length."
+        )
+    search.n_features_in_ = X.shape[1]
+    return X, y
+
+
 def _of_tables(estimator: Any) -> bool:
     inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
     return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
+
+
+def _refuse_private(
+    estimator: Any, X: Any, y: np.ndarray, name: str, public: Mapping[str, Any]
+) -> None:
+    """ValueError where public rows or targets are those of the search, by all trials alike."""
+    sets = named_sets(f"X_{name}", public[f"X_{name}"])
+    refuse_shared(X, sets)
+    refuse_shared(y, named_sets(f"y_{name}", public[f"y_{name}"]), "y")
+    found = _compared(estimator, {"X": X, **sets})
+    refuse_private_rows(found.pop("X", None), found)
+
+
+def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Sets of rows as they can be compared before a fit reads them; none where they cannot.
+
+    They are read by the schema of a table if there is one, and else as columns of numbers.
+    """
+    inside = (node.model for node in opened(estimator).walk(frozen=False))
+    encoder = next((each for each in inside if type(each) is TableEncoder), None)
+    found: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):  # the fits say what is wrong, in their own words
+        for name, rows in sets.items():
+            if encoder is not None:
+                found[name] = read_table(rows, as_schema(encoder.schema))
+            elif sparse.issparse(rows):
+                found[name] = sparse.csr_array(rows)
+            else:
+                is_frame = hasattr(rows, "select_dtypes")
+                numbers = rows.select_dtypes("number") if is_frame else rows
+                found[name] = np.asarray(numbers, dtype=np.float64)
+    widths = {rows.shape[1:] for rows in found.values() if encoder is None}
+    return found if len(found) == len(sets) and len(widths) < 2 else {}
 
 
 # Running -----------------------------------------------------------------------------------------

@@ -51,13 +51,15 @@ from dpsubspace._accounting.events import (
     non_private,
     private_search,
 )
-from dpsubspace._accounting.permission import already_paid, only_once
+from dpsubspace._accounting.permission import already_paid, inside_ledger, only_once
 from dpsubspace._checks import changed_in, shown
 from dpsubspace._compat import has_callbacks
 from dpsubspace._estimators.base import PrivateCall, named_parameters
 from dpsubspace._estimators.composites import opened
+from dpsubspace._estimators.model_outputs import by_record, taken
 from dpsubspace._estimators.personal_models import PersonalModels
 from dpsubspace._release.noise import NoiseSource
+from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow.planner import (
     SmallShareError,
@@ -65,8 +67,7 @@ from dpsubspace._workflow.planner import (
     private_parts,
     share_of_parts,
 )
-from dpsubspace._workflow.search_rows import Rows, Says
-from dpsubspace.exceptions import ClusterError, PrivacyBudgetError, PrivacyError
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -231,6 +232,71 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Says:
+    """What a scoring says of a model by some rows: nothing that it does is released."""
+
+    model: Any
+    scoring: Callable[..., Any]
+    delta: float
+    by_row: bool  # Whether each row is a record
+
+    def __call__(self, X: Any, y: Any) -> np.ndarray:
+        """One number a row, which is 0 where nothing can be said of it."""
+        found = self._values(X, y)
+        if found is None and self.by_row:
+            found = self._of_those_that_can(X, y)
+        return np.zeros(len(y)) if found is None else found
+
+    def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """The same where some rows raise, which must change the scores of no others.
+
+        A copy of a row that does not raise is shown in the place of each of these. So all others
+        are shown in one call, as many together and each at its place, as if none had raised:
+        BLAS rounds the product of a row by these, and so may a score be rounded.
+        """
+        each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
+        fine = np.array([one is not None for one in each])
+        shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
+        found = self._values(taken(X, shown), y[shown])
+        if found is None:  # it compares rows, and has no say of any
+            found = np.array([0.0 if one is None else one[0] for one in each])
+        return np.where(fine, found, 0.0)
+
+    def _values(self, X: Any, y: np.ndarray) -> np.ndarray | None:
+        try:
+            with inside_ledger(self.delta, _refused):
+                found = np.asarray(self.scoring(self.model, X, y), dtype=np.float64)
+        except Exception:
+            return None
+        return found if found.shape == (len(y),) else None
+
+
+def _refused(guarantee: Any) -> None:
+    """What scores a model has no budget to release anything: only the score itself was paid for."""
+    raise PrivacyError("a `scoring` must not fit or release anything.")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of all trials."""
+
+    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
+    train: Mapping[str, Any]
+    X: Any  # Rows and targets to score
+    y: Any
+    # Whose those rows are; None where they are public, and their mean is not noisy.
+    records: Records | None
+    unit: str  # What a record is called
+
+    def said(self, says: Says | None) -> np.ndarray:
+        """What is said of each row to score, which is 0 by None."""
+        if says is None:
+            return np.zeros(len(self.y))
+        records = Records.of_rows(len(self.y)) if self.records is None else self.records
+        return by_record(self.X, records, lambda X, some: {"": says(X, self.y[some])})[""]
+
+
+@dataclass(frozen=True)
 class Trial:
     candidate: Candidate  # What is fitted, with its budget
     seed: int | None  # What seeds of the private parts are made of; None for secure noise
@@ -243,7 +309,7 @@ class Trial:
 
         What is warned of, raised or printed by a trial might tell how many there were, so nothing
         is; a trial without a model has the score of one that is always wrong. What is raised here
-        tells of Dask alone: the search has paid for each trial once.
+        tells alone that Dask has run a trial twice: the search has paid for each once.
         """
         if self._private:
             only_once()
@@ -257,11 +323,11 @@ class Trial:
             if model is not None:
                 by_row = records is not None and not records.grouped
                 says = Says(model, scoring, self.delta, by_row)
-            values, whose = rows.said(says)
+            values = rows.said(says)
             if records is None:
                 return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
-            assert self.score is not None and whose is not None
-            total = score_total(values, whose)
+            assert self.score is not None
+            total = score_total(values, records)
             kind = (self.score.target.neighboring_relation, records.unit)
             with already_paid(self.delta, [self.score.event], kind):
                 width = rows.X.shape[1]
@@ -284,8 +350,6 @@ class Trial:
         try:
             given = given_to(model, rows.train)
             return model.fit(rows.train["X"], rows.train["y"], **given)
-        except ClusterError:  # tells of the cluster alone, and is no matter of this candidate
-            raise
         except Exception:
             return None
 

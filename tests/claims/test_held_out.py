@@ -1,16 +1,19 @@
 """What is chosen on held-out rows: how far one record moves scores, and what it tells of itself."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from cases import CASES, FORMS, RECORDS
 from helpers import RELATIONS, blobs, pairs_first, replaced
+from sklearn.linear_model import LogisticRegression
 from test_persons import neighbours as neighbours_of_persons
 
 from dpsubspace._release.mechanisms import release_choice
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import rank_scores, root_scores, sums_of_records
+from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 
 HELD_OUT = [case for case in CASES if case.choice and case.name != "select_public"]
 BOUNDS = {"DPCalibratedClassifier": {"zero_out": 2.0, "replace_one": 4.0}}
@@ -81,6 +84,26 @@ def test_all_rows_of_a_person_move_scores_within_their_bounds(
     assert_hidden(*found, relation, case.name)
 
 
+class Watching(LogisticRegression):
+    """How many rows it is shown together."""
+
+    shown: ClassVar[list[int]] = []
+
+    def predict_proba(self, X):
+        self.shown.append(len(X))
+        return super().predict_proba(X)
+
+
+@pytest.mark.parametrize("build", [DPCalibratedClassifier, DPConformalClassifier])
+def test_rows_of_each_person_are_shown_by_themselves(build):
+    X, y = blobs(n=200, n_classes=2)
+    model = Watching().fit(X, y)
+    for people, together in ((None, [200]), (np.arange(200) // 2, [2] * 100)):
+        Watching.shown.clear()
+        build(model, epsilon=20.0, random_state=0).fit(X.copy(), y, groups=people)
+        assert Watching.shown == together
+
+
 def test_the_bounds_are_tight():
     """A record that pulls one sum up and another down, and a rank between two candidates."""
     totals = np.array([[5.0], [-5.0]])
@@ -110,12 +133,12 @@ def test_the_value_of_a_rank_has_the_best_score_where_many_are_tied(rng):
 def test_what_a_record_brings_is_a_number_up_to_1(wild):
     for records in (Records.of_rows(2), Records.of_groups(np.array([0, 0]), 1)):
         columns = np.array([wild, 0.5]), np.zeros(2)
-        totals, slack = sums_of_records(lambda *rows: rows, records, *columns)
+        totals, slack = sums_of_records(columns, records)
         assert -0.5 <= totals[0] <= 1.5 and totals[1] == 0 and 0 < slack < 1e-9
 
 
 def summed(column, records):
-    return sums_of_records(lambda rows: [rows], records, column)
+    return sums_of_records([column], records)
 
 
 def test_sums_do_not_depend_on_the_order_of_rows(rng):

@@ -28,7 +28,6 @@ from dpsubspace import (
 )
 from dpsubspace._rows.inputs import _BlockOfRows
 from dpsubspace._tables.parts import _BlockOfTable
-from dpsubspace._workflow.search_rows import _BlockOfTargets
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,
@@ -185,9 +184,8 @@ def test_labels_of_public_sets_and_of_groups_of_a_score():
     [
         _BlockOfRows(np.asarray),
         _BlockOfTable(Schema(TABLE), np.asarray),
-        _BlockOfTargets(np.asarray),
     ],
-    ids=["rows", "table", "targets"],
+    ids=["rows", "table"],
 )
 def test_blocks_of_data_frames_are_looked_at_where_they_lie(block):
     with pytest.raises(ValueError, match="`y` has the labels"):

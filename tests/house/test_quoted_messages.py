@@ -6,9 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from dpsubspace import (
     Categories,
@@ -120,12 +117,6 @@ def fit_on_blocks(rows=None, targets=None, **options):
     return model.fit(rows[["age", "visits"]], targets, **options)
 
 
-def search_on_blocks(estimator, **options):
-    """Search among classifiers of blocks of rows."""
-    rows = ages()
-    return PrivateSearch(estimator, {}, **options).fit(rows[["age", "visits"]], rows["days"])
-
-
 def fit_on_mixed_names():
     """Fit to persons whose names are text in every second file."""
     rows = ages()
@@ -176,12 +167,9 @@ DASK_MISTAKES = {
     "an estimator that needs rows in memory": lambda: PersonalizedLinearRegression().fit(
         ages()[["age"]], ages()["days"], groups=READMITTED
     ),
-    "trials of a search side by side": lambda: search_on_blocks(DPSGDFClassifier(), n_jobs=2),
-    "a step of scikit-learn in a search": lambda: search_on_blocks(
-        make_pipeline(
-            FrozenEstimator(StandardScaler().fit(STAYS[["age", "visits"]])), DPSGDFClassifier()
-        )
-    ),
+    "a search, or held-out rows of a calibration": lambda: PrivateSearch(
+        DPSGDFClassifier(), {}
+    ).fit(ages()[["age", "visits"]], ages()["days"]),
     "a fit inside of a task": fit_in_a_task,
     "all workers are lost in the middle": lose_all_workers,
 }

@@ -48,7 +48,6 @@ from dpsubspace._statistics.score_cells import score_total
 from dpsubspace._workflow import search as module
 from dpsubspace._workflow import spending as trials
 from dpsubspace._workflow.planner import private_parts
-from dpsubspace._workflow.search_rows import Given
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import PersonalizedLinearRegression
 
@@ -286,9 +285,27 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score():
         other[7, 0] = extreme
         rows = trials.Rows({}, other, Y, check_groups(None, other), "row")
         says = trials.Says(LogisticRegression().fit(X, Y), scoring, DELTA, by_row=True)
-        values.append(rows.said(says)[0])
+        values.append(rows.said(says))
     assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
     assert values[1][7] == 0 and values[1].mean() > 0.3
+
+
+def test_other_scores_are_rounded_as_if_no_row_had_failed():
+    """As products are, by how many rows are shown and by the place of each."""
+
+    def rounded(model, rows, labels):
+        if (rows[:, 0] > 1e3).any():
+            raise ValueError
+        return 1 / (2 + len(labels) + np.arange(len(labels)))
+
+    says, sums = trials.Says(None, rounded, DELTA, by_row=True), []
+    for failing in ([], [0], [40], [79], range(80)):
+        rows = X[:80].copy()
+        rows[failing, 0] = 1e4
+        sums.append(says(rows, Y[:80]).sum())
+    each = np.array([1 / 82, 1 / 122, 1 / 161])
+    np.testing.assert_allclose(sums[0] - np.array(sums[1:-1]), each, rtol=1e-9)
+    assert sums[-1] == 0.0
 
 
 def test_all_rows_of_a_person_are_on_one_side():
@@ -296,7 +313,7 @@ def test_all_rows_of_a_person_are_on_one_side():
     model = search(FAST, SOME)
     records = check_groups(people, X)
     train = {"groups": people}
-    rows = model._plan().rows(Given(X, Y), records, train, (None, None))
+    rows = model._plan().rows(X, Y, records, train, (None, None))
     assert rows.records.n == round(0.2 * records.n)
     scored = np.isin(people, rows.train["groups"], invert=True)
     assert scored.sum() == len(rows.y) > 0
@@ -308,8 +325,8 @@ def test_all_rows_of_a_person_are_on_one_side():
 def test_who_is_held_out_follows_from_sizes_alone():
     train = {"groups": None}
     plan = search()._plan()
-    one = plan.rows(Given(X, Y), check_groups(None, X), train, (None, None))
-    two = plan.rows(Given(-X[::-1], Y), check_groups(None, X), train, (None, None))
+    one = plan.rows(X, Y, check_groups(None, X), train, (None, None))
+    two = plan.rows(-X[::-1], Y, check_groups(None, X), train, (None, None))
     assert np.array_equal(-X[::-1][np.isin(X[:, 0], one.X[:, 0])], two.X)
 
 
