@@ -32,7 +32,6 @@ from dpsubspace import (
     DPSGDFClassifier,
     GEPClassifier,
     PrivacyLedger,
-    PrivateSearch,
     Range,
     private_counts,
     private_summary,
@@ -329,8 +328,6 @@ def test_what_needs_rows_in_memory_is_refused(files, numbers):
         make_pipeline(BoundedScaler(bounds=(0, 100)), clone(MODEL)).fit(numbers, "flag")
     with pytest.raises(ValueError, match=into_memory):
         PersonalizedLinearRegression().fit(numbers, "days", groups=who)
-    with pytest.raises(ValueError, match=into_memory):
-        PrivateSearch(clone(TABLE), {"epsilon": [1.0]}, epsilon=2.0).fit(files, "label")
     with pytest.raises(ValueError, match="Open the ledger around the fit"):
         PrivacyLedger(10.0, 1e-5).fit(clone(MODEL), numbers, "flag")
     exact = tabular_pipeline(clone(MODEL), ESTIMATED, epsilon=np.inf)
