@@ -285,7 +285,7 @@ def test_models_and_groups_with_such_categories_are_refused_by_type(tmp_path):
     whole = DPSGDClassifier().fit(np.arange(80.0)[:, None], [0, 1] * 40)
     for act in (
         lambda: private_score(model, frame, frame["y"], epsilon=1.0),
-        lambda: DPCalibratedClassifier(FrozenEstimator(model)).fit(frame[["x"]], frame["y"]),
+        lambda: private_score(FrozenEstimator(model), frame[["x"]], frame["y"], epsilon=1.0),
         lambda: private_score(whole, frame[["x"]], frame["y"], by={"x": [1, BIG + 1]}, epsilon=1.0),
     ):
         with pytest.raises(ValueError, match=r"Column 'x' of `X` becomes one of floats"):
