@@ -289,6 +289,22 @@ def test_a_model_says_which_of_several_ledgers_is_meant():
     assert found == ["charged", "charged", True] and (len(first), len(second)) == (3, 0)
 
 
+class Elsewhere:
+    """Address of a ledger of another process, whose block is open."""
+
+    def is_open(self):
+        return True
+
+    def payer(self):
+        raise AssertionError("it may be the other one")
+
+
+def test_of_two_ledgers_that_came_to_a_worker_none_is_taken(monkeypatch):
+    monkeypatch.setattr(permission, "_ARRIVED", {Elsewhere(): None, Elsewhere(): None})
+    with pytest.raises(PrivacyError, match="several ledgers"):
+        private_mean(X, data_norm=2.0, epsilon=0.3)
+
+
 # How much it is -------------------------------------------------------------------------------
 
 
