@@ -161,7 +161,9 @@ def private_quantile(
     if sparse.issparse(X):
         raise ValueError("sparse rows are not supported: use X.toarray().")
     flat = _is_column(X)
-    values = _rows(_column(X) if flat else X, groups, accept_sparse=False).astype(np.float64)
+    values = _rows(
+        "private_quantile", _column(X) if flat else X, groups, accept_sparse=False
+    ).astype(np.float64)
     refuse_exact_quantiles(target, values)
     records, n_columns = check_groups(groups, values), values.shape[1]
     n_samples = records.n
@@ -311,7 +313,7 @@ def private_mean(
     check_choice("method", method, ("recentre", "gaussian"))
     _check_bound(data_norm, bounds)
     flat = not sparse.issparse(X) and _is_column(X)
-    rows = _rows(_column(X) if flat else X, groups).astype(np.float64, copy=False)
+    rows = _rows("private_mean", _column(X) if flat else X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
@@ -450,7 +452,7 @@ def private_covariance(
     target = Target(epsilon, delta, neighboring_relation).checked()
     check_bool("centered", centered)
     _check_bound(data_norm, bounds)
-    rows = _rows(X, groups).astype(np.float64, copy=False)
+    rows = _rows("private_covariance", X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
     n_samples = records.n
     public = ("bound on row norms",) if data_norm is not None else ()
@@ -566,5 +568,6 @@ def _column(X: Any) -> Any:
     return np.reshape(np.asarray(X), (-1, 1))
 
 
-def _rows(X: Any, groups: Any, *, accept_sparse: bool = True) -> Any:
-    return check_rows(_Function(), X, reset=True, accept_sparse=accept_sparse, groups=groups)
+def _rows(function: str, X: Any, groups: Any, *, accept_sparse: bool = True) -> Any:
+    named = type(function, (_Function,), {})()  # errors of scikit-learn have the name of the class
+    return check_rows(named, X, reset=True, accept_sparse=accept_sparse, groups=groups)

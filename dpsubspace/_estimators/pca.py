@@ -559,8 +559,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_components_:
             raise ValueError(
-                f"`X` must have a row of {self.n_components_} coordinates for each record, got an"
-                f" array of shape {X.shape}."
+                f"`X` must have a row of {self.n_components_} coordinates for each record, got"
+                f" {X.shape[1] if X.ndim == 2 else f'an array with {X.ndim} dimensions'}."
             )
         scale = self._scale()[:, None] if self.whiten else 1.0
         return X @ (scale * self.components_) + self.mean_

@@ -231,5 +231,8 @@ def refuse_exact_scores(target: Target, asked: Asked) -> None:
 def scored_rows(
     says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
 ) -> ScoredRows | ScoredParts:
+    for name, given in (("X", X), ("y", y)):
+        if given is None:
+            raise ValueError(f"`{name}` is None: scores compare predictions for rows with truths.")
     kind = ScoredParts if is_collection(X) else ScoredRows
     return kind.checked(says, asked, by, X, y, groups)

@@ -420,3 +420,9 @@ def test_a_column_in_place_of_levels_is_refused_without_its_values():
         private_quantile(0.5, pd.Series([49.0, 30.0]))
     released = private_quantile(np.arange(1000.0), pd.Series([0.25, 0.75]), bounds=(0, 1000))
     assert np.shape(released.value) == (2,)
+
+
+@pytest.mark.parametrize("function", [private_mean, private_quantile, private_covariance])
+def test_no_rows_are_refused_in_the_name_of_the_function(function):
+    with pytest.raises(ValueError, match=rf"0 sample.* required by {function.__name__}\.$"):
+        function(np.empty((0, 3)))

@@ -684,6 +684,13 @@ def test_the_curve_comes_with_its_area():
     assert area.curve.privacy_ is area.privacy_ and curve.curve is None
 
 
+@pytest.mark.parametrize("missing", ["X", "y"])
+def test_rows_and_labels_are_needed(missing):
+    given = dict(zip("Xy", normals(300), strict=True)) | {missing: None}
+    with pytest.raises(ValueError, match=f"`{missing}` is None"):
+        private_score(Linear(), **given)
+
+
 def test_a_pair_can_be_unpacked_for_one_more_release():
     X, y = normals(300)
     score = private_score(Linear(), X, y, random_state=0)
