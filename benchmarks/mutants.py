@@ -95,7 +95,7 @@ MUTANTS = [
             ),
             (
                 "_estimators/score_noise.py",
-                "    _tell_of_noise(asked, budget, sizes)\n",
+                "    _warn_of_noise(asked, budget, sizes)\n",
                 "",
                 "estimators/test_private_score.py",
             ),
@@ -938,7 +938,7 @@ MUTANTS = [
             ),
             (
                 "_estimators/regression.py",
-                "values = where_rows_are(namespace(values).clip, values, low, high)",
+                "values = rowwise(namespace(values).clip, values, low, high)",
                 "pass",
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
             ),

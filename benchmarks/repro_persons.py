@@ -1,10 +1,10 @@
 """The person as the unit of privacy: what it costs in accuracy, beside the other ways to get it.
 
-A person brings many rows. Splits are by persons (a quarter of them to test), every seed draws the
-split, what is drawn at random of a person's rows, and the noise; delta is 1e-5. Scores are on test
-rows ("r2", "accuracy"), and with every test person counting the same ("..._persons": weights 1 / n
-for each of his n test rows). No setting is chosen by any score. Ranges of columns and targets are
-public. Ways:
+A person contributes many rows. Splits are by persons (a quarter of them to test), every seed draws
+the split, what is drawn at random of a person's rows, and the noise; delta is 1e-5. Scores are on
+test rows ("r2", "accuracy"), and with every test person counting the same ("..._persons": weights 1
+/ n for each of his n test rows). No setting is chosen by any score. Ranges of columns and targets
+are public. Ways:
 
 - ``rows``: the row is the unit. This protects one row of a person and not the person.
 - ``persons``: ``fit(X, y, groups=...)``.

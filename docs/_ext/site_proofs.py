@@ -360,14 +360,14 @@ FAMILIES = {
         [
             Quantity(
                 "Counts of labels and scores",
-                "_estimators.score_release.Said._counts",
+                "_estimators.score_release.RowScores._counts",
                 ("_statistics.score_cells.counted",),
                 ("private_score", "plain"),
                 SCORES,
             ),
             Quantity(
                 "Means of losses and errors",
-                "_estimators.score_release.Said._means",
+                "_estimators.score_release.RowScores._means",
                 ("_statistics.score_cells.bounded_sums", "_statistics.score_cells.grouped_sums"),
                 ("private_score", "numbers of groups"),
                 SCORES,

@@ -13,7 +13,7 @@ neither of the first two ways tells which, nothing is released.
 Not every process that works for another one can be told from one that somebody started to use a
 saved model. There, and where the file of a ledger is not on the machine, an estimator that was
 given by that ledger may pay for nothing but itself. What else is released is not charged then, and
-a warning says so (`tell_of_ledgers_elsewhere`), unless the ledger is known to be closed.
+a warning says so (`warn_of_ledgers_elsewhere`), unless the ledger is known to be closed.
 
 The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
 hands context variables from one task to the next. And it ends with its block: a thread, a coroutine
@@ -336,7 +336,7 @@ def _open_elsewhere() -> list[Address]:
     return [*_ARRIVED]
 
 
-def tell_of_ledgers_elsewhere(name: str) -> bool:
+def warn_of_ledgers_elsewhere(name: str) -> bool:
     """Warn that what `name` is about to release is not charged to a ledger that may be open.
 
     To be called where nobody pays. It is said once of each ledger. Returns whether it was.

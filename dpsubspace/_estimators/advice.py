@@ -12,9 +12,9 @@ from dpsubspace import _auto
 from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import shown
-from dpsubspace._estimators.base import Checked
+from dpsubspace._estimators.base import CheckedFit
 from dpsubspace._estimators.bounds import ScaledRows, warn_of_largest
-from dpsubspace._estimators.copies import copying_column, tell_of_copy
+from dpsubspace._estimators.copies import copying_column, warn_of_copy
 from dpsubspace._estimators.linear_fit import Fitted
 from dpsubspace._rows.records import RowMap, Shift
 from dpsubspace._solvers.descent import STEPS
@@ -77,32 +77,32 @@ def warn_of_bounds(
     return True
 
 
-def tell_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
+def warn_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
     """Warn of what was released by a linear regressor where it tells of a poor result."""
     if (shares := found.limits.shares) is not None:
-        _tell_of_lengths(estimator, shares)
+        _warn_of_lengths(estimator, shares)
     if checked.plan.decides_weights(checked.data.sizes(1)):
-        _tell_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
-    tell_of_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
-    tell_of_wrong_range(estimator, found.limits.focus)
+        _warn_of_noise(estimator, found, budget, _auto.HIDING_TARGETS)
+    warn_of_found_bounds(estimator, estimator.bounds_found_, budget, checked.data.records.n)
+    warn_of_wrong_range(estimator, found.limits.focus)
 
 
-def tell_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: Checked) -> None:
+def warn_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
     """Warn of what was released by a linear classifier where it tells of a poor result."""
     data, n_weights = checked.data, estimator.n_features_in_ + 1
-    told = _tell_of_units(estimator, found, budget)
+    told = _warn_of_units(estimator, found, budget)
     if checked.plan.decides_weights(data.sizes(1)):
-        _tell_of_noise(estimator, found, budget, _auto.HIDING)
+        _warn_of_noise(estimator, found, budget, _auto.HIDING)
     if budget.private and not _noise_hides(budget, data.records.n, n_weights, _auto.HIDING):
         # A fit that is mostly noise has been told of, and so is what it does.
         if not told and data.public is None:
-            _tell_of_offset(estimator, found, budget)
-        tell_of_classes(estimator)
+            _warn_of_offset(estimator, found, budget)
+        warn_of_classes(estimator)
         if not checked.plan.encoded:
-            tell_of_copy(estimator, copying_column(estimator))
+            warn_of_copy(estimator, copying_column(estimator))
 
 
-def tell_of_bounds(
+def warn_of_found_bounds(
     estimator: Any, found: Mapping[str, Any], budget: Budget, n_samples: int
 ) -> None:
     """Warn of bounds that the noise of the counts has hidden, or that are the largest there are.
@@ -110,7 +110,7 @@ def tell_of_bounds(
     That is read off released numbers.
     """
     name, unit = type(estimator).__name__, estimator.privacy_.unit
-    _tell_of_far_targets(estimator, found["target_bounds"], budget, n_samples)
+    _warn_of_far_targets(estimator, found["target_bounds"], budget, n_samples)
     missing = np.flatnonzero(~found["target_bounds"])
     if len(missing):
         which = "the targets"
@@ -136,7 +136,7 @@ def tell_of_bounds(
         warn_of_largest(estimator.data_norm_, "the lengths of rows", "`data_norm`")
 
 
-def _tell_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_samples: int) -> None:
+def _warn_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_samples: int) -> None:
     """Warn of targets far from 0 where noise may have hidden how narrow their ranges are.
 
     Such a range is narrower than its place, as that of any target within an octave is.
@@ -156,7 +156,7 @@ def _tell_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_sa
         )
 
 
-def tell_of_ranges(
+def warn_of_ranges(
     estimator: Any, found: Mapping[str, np.ndarray], model: str = "the model"
 ) -> None:
     """Warn of columns and targets of which noise has hidden the range, as released numbers say."""
@@ -185,7 +185,7 @@ def tell_of_ranges(
         )
 
 
-def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
+def warn_of_wide_ranges(estimator: Any, fills: float) -> None:
     """Warn of public ranges that columns fill little of, as their released squares show."""
     if fills > _auto.FILLED:
         return
@@ -198,7 +198,7 @@ def tell_of_wide_ranges(estimator: Any, fills: float) -> None:
     )
 
 
-def tell_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
+def warn_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
     """Warn of a public range of targets that is beside them, or far wider than they are.
 
     `focus` is what was released of where in it they lie; None where nothing was.
@@ -234,7 +234,7 @@ def tell_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
         )
 
 
-def _tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
+def _warn_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
     """Warn of noise where releases have decided how many weights are trained from zero."""
     if not budget.private or found.init != "zero":
         return
@@ -242,7 +242,7 @@ def _tell_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: floa
     warn_of_noise(estimator, budget, guarantee, found.n_samples, found.n_weights, bearable)
 
 
-def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
+def _warn_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     """Warn where the released mean shows that a column holds most of the length of the rows.
 
     Whether it did.
@@ -253,14 +253,14 @@ def _tell_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
     n_features = estimator.n_features_in_
     names = getattr(estimator, "feature_names_in_", range(n_features))
     found = _dominant(fitted.shift.mean, noise, n_features, fitted.limits.row_map)
-    _tell_of_long(estimator, [f"{names[i]!r}" for i in found], "the released mean shows")
+    _warn_of_long(estimator, [f"{names[i]!r}" for i in found], "the released mean shows")
     return len(found) > 0
 
 
-def _tell_of_lengths(estimator: Any, shares: ColumnShares) -> None:
+def _warn_of_lengths(estimator: Any, shares: ColumnShares) -> None:
     """Warn where released numbers show that one or two columns make up the length of the rows."""
     columns = [f"{name!r}" for name in _longest(estimator, shares)]
-    _tell_of_long(estimator, columns, "released numbers show")
+    _warn_of_long(estimator, columns, "released numbers show")
 
 
 def _longest(estimator: Any, shares: ColumnShares) -> list[Any]:
@@ -279,7 +279,7 @@ def _longest(estimator: Any, shares: ColumnShares) -> list[Any]:
     return [names[i] for i in found]
 
 
-def _tell_of_long(estimator: Any, columns: list[str], show: str) -> None:
+def _warn_of_long(estimator: Any, columns: list[str], show: str) -> None:
     if not columns:
         return
     several = len(columns) > 1
@@ -293,7 +293,7 @@ def _tell_of_long(estimator: Any, columns: list[str], show: str) -> None:
     )
 
 
-def _tell_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
+def _warn_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
     """Warn where releases show that rows hardly differ beside their distance from 0.
 
     Either the released mean is as long as rows can be, or rows are clipped to a radius about it and
@@ -335,7 +335,7 @@ def _alike(shift: Shift, bound: float) -> bool:
     return spread <= 2 * deviation and spread + 2 * deviation <= _auto.ALIKE
 
 
-def tell_of_classes(estimator: Any) -> None:
+def warn_of_classes(estimator: Any) -> None:
     """Warn of classes that no row can be predicted to have, as the released weights prove."""
     classes, offset = estimator.classes_, np.broadcast_to(estimator.offset_, len(estimator.coef_))
     weights = np.column_stack([estimator.coef_, estimator.intercept_])
@@ -418,7 +418,7 @@ _LIMITED = {
 }
 
 
-def tell_of_unreached(
+def warn_of_unreached(
     estimator: Any,
     budget: Budget,
     n_samples: int,

@@ -28,7 +28,7 @@ from dpsubspace._accounting.permission import (
     observe,
     payer_of,
     remember_run,
-    tell_of_ledgers_elsewhere,
+    warn_of_ledgers_elsewhere,
 )
 from dpsubspace._array import check_device, plain_arithmetic
 from dpsubspace._checks import check_auto, check_integer, check_real, is_collection, shown
@@ -141,30 +141,33 @@ class PrivateEstimator(SavedModel, BaseEstimator):
     ) -> Self:
         """Fit by a plan, with noise of `random_state` or of the pipeline around this.
 
-        What an estimator has of its own: `_plan`, `_check`, `_advise`, `_store` and `_tell`.
+        What an estimator has of its own: `_plan`, `_check`, `_warn_before_fit`, `_store` and
+        `_warn_after_fit`.
         """
-        given = Given(X, y, groups, X_public, y_public)
+        given = FitData(X, y, groups, X_public, y_public)
         checked = self._check(plan, given)
         data = checked.data
         if data.public is not None and call is None:  # a table has done so before it was encoded
             refuse_private(given, data.X, data.public.sets)
         found, budget = fit_privately(self, checked, noise, call)
         self._store(found, checked.about)
-        self._tell(found, budget, checked)
+        self._warn_after_fit(found, budget, checked)
         return self
 
-    def _check(self, plan: Any, given: Given) -> Checked:
+    def _check(self, plan: Any, given: FitData) -> CheckedFit:
         """What is to be done, on which data; ValueError where the data cannot be used."""
         raise NotImplementedError
 
-    def _advise(self, plan: Any, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes) -> None:
+    def _warn_before_fit(
+        self, plan: Any, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
 
     def _store(self, found: Any, about: Any, /) -> None:
         """Store what was released, last of all what enables predictions."""
         raise NotImplementedError
 
-    def _tell(self, found: Any, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: Any, budget: Budget, checked: CheckedFit) -> None:
         """Warn of what was released where it tells of a poor result."""
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
@@ -174,7 +177,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
             # First, since a warning may be an error, upon which nothing must be charged.
             seen = warn_of_context(self, guarantee, payer)
             if payer is None:
-                tell_of_ledgers_elsewhere(type(self).__name__)
+                warn_of_ledgers_elsewhere(type(self).__name__)
         settle = None
         if payer is not None or DASK in sys.modules:
             settle = about_to_release(guarantee, self._address)
@@ -205,7 +208,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
 
-    def _tell_of_score(self) -> None:
+    def _warn_of_score(self) -> None:
         """Tell whoever pays here that an exact score of this is computed."""
         observe("score", type(self).__name__, self._address)
 
@@ -319,7 +322,7 @@ class ExactAccuracy(ClassifierMixin):
             Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
             published.
         """
-        self._tell_of_score()  # type: ignore[attr-defined]
+        self._warn_of_score()  # type: ignore[attr-defined]
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
         return super().score(X, read_labels(y), sample_weight)
@@ -359,7 +362,7 @@ class ExactR2(RegressorMixin):
             R2. Of private rows it is private: :func:`private_score` gives one that may be
             published.
         """
-        self._tell_of_score()  # type: ignore[attr-defined]
+        self._warn_of_score()  # type: ignore[attr-defined]
         if is_collection(X):
             return r2_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)
@@ -371,7 +374,7 @@ class PrivateCall:
 
     Privacy: to make one refuses a budget whose noise would be too small for its lattice, and warns
     where delta is not small beside one record. Whatever else may be refused or warned of comes
-    between that and `paid`, which asks whoever pays, sets ``privacy_``, and only then
+    between that and `open`, which asks whoever pays, sets ``privacy_``, and only then
     gives the :class:`Releases`, of which nothing else in this package makes any.
     """
 
@@ -386,7 +389,7 @@ class PrivateCall:
     joint: bool = False
     # Not a cached property: warnings name the first line outside of the package, the caller's, and
     # functools would stand before it.
-    _paid: list[tuple[Releases, Settle | None]] = field(
+    _opened: list[tuple[Releases, Settle | None]] = field(
         default_factory=list, init=False, repr=False
     )
 
@@ -429,19 +432,19 @@ class PrivateCall:
             ),
         )
 
-    def paid(self) -> Releases:
+    def open(self) -> Releases:
         """Pay for all of it, once, and let it be released: from here on, failing costs as much."""
-        if not self._paid:
+        if not self._opened:
             if isinstance(self.whose, str):
                 settle = about_to_release(self.guarantee)
             else:
                 settle = self.whose._start_spending(self.guarantee)
-            self._paid.append((Releases(self.budget, self.noise, self.records), settle))
-        return self._paid[0][0]
+            self._opened.append((Releases(self.budget, self.noise, self.records), settle))
+        return self._opened[0][0]
 
-    def ended_after(self, budget: Budget) -> None:
+    def refund_to(self, budget: Budget) -> None:
         """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
-        said, (_, settle) = replace(self, budget=budget).guarantee, self._paid[0]
+        said, (_, settle) = replace(self, budget=budget).guarantee, self._opened[0]
         if settle is not None:
             settle(said.event)
         if not isinstance(self.whose, str):
@@ -528,7 +531,7 @@ class Plan:
         raise NotImplementedError
 
 
-class Given(NamedTuple):
+class FitData(NamedTuple):
     """Data of a fit as they come, before anything is checked."""
 
     X: Any
@@ -538,7 +541,7 @@ class Given(NamedTuple):
     y_public: Any = None
 
 
-class Checked(NamedTuple):
+class CheckedFit(NamedTuple):
     """What is to be done on which data, and what it rests on."""
 
     plan: Any  # What to do
@@ -549,7 +552,7 @@ class Checked(NamedTuple):
 
 def fit_privately(
     estimator: Any,
-    checked: Checked,
+    checked: CheckedFit,
     noise: NoiseSource | None = None,
     call: PrivateCall | None = None,
 ) -> tuple[Any, Budget]:
@@ -573,12 +576,12 @@ def fit_privately(
     elif call.budget != budget:
         raise RuntimeError("a part of a fit would release something else than was paid for.")
     if budget.private:
-        estimator._advise(plan, call.guarantee, budget, sizes)
+        estimator._warn_before_fit(plan, call.guarantee, budget, sizes)
     with plain_arithmetic(where):
         ready = plan.prepared(data, where, budget)
         steps = budget.parts.get(STEPS)
         after_step, finish = start_progress(estimator, 1 if steps is None else steps.count)
-        result = plan.run(ready, call.paid(), noise.public(), after_step)
+        result = plan.run(ready, call.open(), noise.public(), after_step)
     finish()
     return result, budget
 

@@ -18,7 +18,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import Data
 from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._rows.remote import for_each_part, where_rows_are
+from dpsubspace._rows.remote import for_each_part, rowwise
 from dpsubspace._statistics.counts import (
     LARGEST,
     RADIUS_COUNTS,
@@ -287,7 +287,7 @@ class ScaledRows:
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
-        targets = where_rows_are(_targets_like, loss, values, low, high, like)
+        targets = rowwise(_targets_like, loss, values, low, high, like)
         limits = Limits(row_map, (low.copy(), high.copy()), found, focus, shares)
         return Bounded(limits, targets, loss)
 
@@ -296,7 +296,7 @@ class ScaledRows:
             return float(self.data_norm or 1.0), True
         if self.from_public and data.public is not None:
             return max(float(row_norms(data.public.X).max()), 1e-49), True
-        norms = to_numpy(where_rows_are(row_norms, data.X))
+        norms = to_numpy(rowwise(row_norms, data.X))
         *_, largest, found = noisy_range(norms, releases, "bounds", stream="norms")
         return max(largest, SMALLEST), found
 
@@ -326,7 +326,7 @@ def focused(
     """
     share, scale = releases.budget.parts[FOCUS].share, releases.budget.scales[FOCUS]
     ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-    found = noisy_focus(where_rows_are(on_unit, values, low, high), releases, FOCUS, ratio)
+    found = noisy_focus(rowwise(on_unit, values, low, high), releases, FOCUS, ratio)
     start, end = (low + (high - low) * (place + 1) / 2 for place in (found.low, found.high))
     taken = (found.high - found.low) * narrower <= 2
     return np.where(taken, start, low), np.where(taken, end, high), found._replace(taken=taken)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_choice
-from dpsubspace._estimators.base import Checked, ExactAccuracy, Given, Plan, PrivateEstimator
+from dpsubspace._estimators.base import CheckedFit, ExactAccuracy, FitData, Plan, PrivateEstimator
 from dpsubspace._estimators.held_out import (
     Frozen,
     FrozenForm,
@@ -30,7 +30,7 @@ from dpsubspace._names import public
 from dpsubspace._release.mechanisms import BoundedScores
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import ROW, Records
-from dpsubspace._rows.seen_rows import remember
+from dpsubspace._rows.seen_rows import note_rows
 from dpsubspace._statistics.score_cells import counted, root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -336,7 +336,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         method = check_choice("method", self.method, ("temperature", "sigmoid"))
         return CalibrationPlan(pure_target(self), method)
 
-    def _check(self, plan: CalibrationPlan, given: Given) -> Checked:
+    def _check(self, plan: CalibrationPlan, given: FitData) -> CheckedFit:
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         n_classes = len(frozen.classes)
         if plan.method == "sigmoid" and n_classes != 2:
@@ -345,18 +345,18 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
                 " method='temperature'."
             )
         data = held_out_labels(self, frozen, given.X, given.y, given.groups)
-        remember(self, given.X, data.X)
+        note_rows(self, given.X, data.X)
         public = (f"the estimator and its labels ({n_classes})",)
-        return Checked(plan, data, public, (frozen, data.X.shape[1]))
+        return CheckedFit(plan, data, public, (frozen, data.X.shape[1]))
 
     def _rows_as_fitted(self, X: Any) -> Any:
         return rows_as_fitted(self.estimator, X)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: CalibrationPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if not budget.parts:
-            _tell_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)
+            _warn_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)
 
     def _store(self, found: _Map, about: tuple[Frozen, int]) -> None:
         self._frozen, self.n_features_in_ = about
@@ -372,9 +372,9 @@ def _temperature_sums(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
 
-    A row brings ``(E T - T_y) / c``, where T are logarithms of probabilities less the largest, cut
-    to [-c, 0], and the mean is over labels that are drawn by the probabilities themselves. Cutting
-    does not bias the root: where they are right, the mean is 0 at any cut.
+    A row contributes ``(E T - T_y) / c``, where T are logarithms of probabilities less the largest,
+    cut to [-c, 0], and the mean is over labels that are drawn by the probabilities themselves.
+    Cutting does not bias the root: where they are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
     totals, slack = sums_of_records(_too_sure(logs, codes, slopes, cut), records)
@@ -400,9 +400,9 @@ def _sigmoid_sums(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
-    A row brings ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds before the map and p its
-    probability after it: the gradient of a log loss with weights that are the same for each pair,
-    so that it is convex and only one pair gives nearly 0, however small a slope is.
+    A row contributes ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds before the map and p
+    its probability after it: the gradient of a log loss with weights that are the same for each
+    pair, so that it is convex and only one pair gives nearly 0, however small a slope is.
     Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
     the cells that are not empty is then off by rounding of as many terms or fewer.
     """
@@ -433,7 +433,7 @@ def _penalties(slopes: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
     return np.hypot(slopes / np.where(slopes > 0, _ABOVE, _BELOW), intercepts / _SHIFT)
 
 
-def _tell_of_few(target: Target, n: int, unit: str) -> None:
+def _warn_of_few(target: Target, n: int, unit: str) -> None:
     apart = 1 if target.neighboring_relation == "zero_out" else 2
     few = _FEWEST * apart
     of_persons = "" if unit == ROW else f" (n_samples: {unit}s)"

@@ -435,7 +435,7 @@ def select_public(
             PrivacyWarning,
             about="select_public without privacy",
         )
-    releases = call.paid()
+    releases = call.open()
     with plain_arithmetic(None):
         scores = scorer.total(len(sets)).bounded_sum(
             *(share * scorer.units.n for share in constants)

@@ -30,7 +30,7 @@ from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.inputs import check_rows_and_targets, named
 from dpsubspace._rows.records import Records, check_groups, check_order
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 from dpsubspace._solvers.equations import PARTS, Design, parts_of, released_equations
 from dpsubspace._statistics.inverted_tests import Equations, Interval, interval_along
 from dpsubspace._tables.cells import in_unit, middle_of, values_of
@@ -435,8 +435,8 @@ def private_coefficients(
     call = PrivateCall(
         "private_coefficients", budget, noise, records, columns, ("the schema of the table",)
     )
-    _tell_of_noise(budget, len(coding.terms()), records)
-    releases = call.paid()
+    _warn_of_noise(budget, len(coding.terms()), records)
+    releases = call.open()
     with plain_arithmetic(None):
         equations = released_equations(coding.design(table, records), releases)
     terms = coding.terms()
@@ -468,7 +468,7 @@ def _intervals(
     }
 
 
-def _tell_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
+def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
     """Warn where public sizes tell that noise hides all coefficients.
 
     The noise of the second moment of rows, beside the largest that all of them could have in one
@@ -651,9 +651,7 @@ class _Coding:
 
     def design(self, table: Table, records: Records) -> Design:
         """The regression, with rows and targets where those of the table lie."""
-        rows, targets = (
-            where_rows_are(make, self, table) for make in (_Coding.rows, _Coding.targets)
-        )
+        rows, targets = (rowwise(make, self, table) for make in (_Coding.rows, _Coding.targets))
         numbers = [False]
         for name, kind in self._features():
             of_number = name in self.schema.numbers

@@ -28,7 +28,7 @@ from dpsubspace._forms import Form, LabelArray, Maybe, Number, Pair, Whole
 from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.seen_rows import remember
+from dpsubspace._rows.seen_rows import note_rows
 from dpsubspace._statistics.score_cells import counted, rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -163,10 +163,10 @@ class _Conformal(PrivateEstimator):
             budget = Budget.split(plan.target, {}, records.n)
         call = PrivateCall(self, budget, noise, records, rows.X.shape[1], public)
         if wanted is None:
-            _tell_of_few(plan, rank, records)
+            _warn_of_few(plan, rank, records)
         elif rank.above_all(wanted) > _UNSURE:
-            _tell_of_width(plan, rank, records)
-        releases = call.paid()
+            _warn_of_width(plan, rank, records)
+        releases = call.open()
         self._frozen, self.n_features_in_ = frozen, rows.X.shape[1]
         self.expected_coverage_ = self.likely_coverage_ = 1.0
         if wanted is None:
@@ -358,7 +358,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         rows = held_out_labels(self, frozen, X, y, groups)
-        remember(self, X, rows.X)
+        note_rows(self, X, rows.X)
         scores = _missed(rows.said, rows.targets)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
         candidates = _probabilities(plan.fineness(rows.records.n))
@@ -557,7 +557,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
         plan = self._plan()
         frozen = check_frozen(self.estimator, "predict", "regressor")
         rows = held_out_targets(self, frozen, X, y, groups)
-        remember(self, X, rows.X)
+        note_rows(self, X, rows.X)
         candidates = _errors(plan.bounds, plan.fineness(rows.records.n))
         scores = _distances(rows.said, rows.targets, plan.bounds)
         public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))
@@ -652,7 +652,7 @@ def _cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
     return values if bounds is None else np.clip(values, *bounds)
 
 
-def _tell_of_width(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
+def _warn_of_width(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
     more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
@@ -665,7 +665,7 @@ def _tell_of_width(plan: _IntervalRequest, rank: _Rank, records: Records) -> Non
     )
 
 
-def _tell_of_few(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
+def _warn_of_few(plan: _IntervalRequest, rank: _Rank, records: Records) -> None:
     more = 0.0 if rank.strength == math.inf else (math.log(rank.n_candidates) + 1) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(

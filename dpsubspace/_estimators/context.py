@@ -21,7 +21,7 @@ from dpsubspace._accounting.permission import (
     carrying,
     in_worker,
     payer_of,
-    tell_of_ledgers_elsewhere,
+    warn_of_ledgers_elsewhere,
 )
 from dpsubspace._checks import learns_as_ours, told_of_changes
 from dpsubspace._estimators.composites import (
@@ -82,7 +82,7 @@ _WITHOUT = {
 }
 
 
-def with_words(function: _F) -> _F:
+def explain_unknown_parameters(function: _F) -> _F:
     """`function`, which says what takes the place of scikit-learn's words that it does not know.
 
     Python's own TypeError is extended after the call has failed: no call takes longer.
@@ -118,7 +118,7 @@ def private_functions() -> dict[str, Callable[..., Any]]:
 
 
 def private_function(function: _F) -> _F:
-    """`function`, which releases something, as with_words does; in a ledger it must be told what.
+    """Have `function`, which releases something, charged to a ledger; it must be told epsilon there.
 
     It is charged where the models that it is given are: they have the address of a ledger that
     this process does not know otherwise. In a ledger a default of epsilon would spend what nobody
@@ -132,7 +132,7 @@ def private_function(function: _F) -> _F:
             payer, name = payer_of(), function.__name__
             if args and isinstance(args[0], type):
                 name = f"{args[0].__name__}.{name}"
-            if payer is None and tell_of_ledgers_elsewhere(name):
+            if payer is None and warn_of_ledgers_elsewhere(name):
                 pass
             elif payer is None and in_worker():
                 warn(_ALONE.format(name=name), PrivacyWarning, about=("alone", name))
@@ -145,7 +145,7 @@ def private_function(function: _F) -> _F:
                 )
             return function(*args, **kwargs)
 
-    whole = with_words(cast(_F, called))
+    whole = explain_unknown_parameters(cast(_F, called))
     if "." not in function.__qualname__:  # a method is one of a class that calls such a function
         _FUNCTIONS[function.__name__] = whole
     return whole
@@ -172,9 +172,9 @@ _ALONE = (
 def estimator(cls: _C) -> _C:
     """Give a class of estimators the constructor that its parameters say, keywords only."""
     made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    made.__init__ = with_words(made.__init__)
+    made.__init__ = explain_unknown_parameters(made.__init__)
     if "fit" in vars(made):
-        made.fit = with_words(made.fit)
+        made.fit = explain_unknown_parameters(made.fit)
     return made
 
 

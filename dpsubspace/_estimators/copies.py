@@ -41,7 +41,7 @@ SURE, USUALLY = 0.9, 0.75
 _SWING = 2.5
 
 
-def tell_of_copy(estimator: Any, column: Any) -> None:
+def warn_of_copy(estimator: Any, column: Any) -> None:
     """Warn of a column that alone decides the outcome, if there is one."""
     if column is None:
         return

@@ -11,7 +11,7 @@ from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
 from dpsubspace._array import plain_arithmetic, slices, to_numpy
 from dpsubspace._checks import check_integer, check_real, shown
-from dpsubspace._estimators.base import Given, PrivateCall
+from dpsubspace._estimators.base import FitData, PrivateCall
 from dpsubspace._estimators.context import private_function
 from dpsubspace._estimators.distances import gradient_space, refuse_groups
 from dpsubspace._gradients.torch_rows import row_shape
@@ -227,7 +227,7 @@ def private_projection_error(
     # A tuple, since nothing slices what a function is given: as many rows as in `X` are fine.
     given = X_public if isinstance(X_public, tuple) else (X_public,)
     sets = check_public_rows(model, X, given, records)
-    refuse_private(Given(rows, X_public=X_public), X, sets)
+    refuse_private(FitData(rows, X_public=X_public), X, sets)
     noise = as_noise(random_state)
     seed = int(noise.public().integers(2**31))
     space = gradient_space(module, row_shape(input_shape, X.shape[1]), c, seed)
@@ -244,7 +244,7 @@ def private_projection_error(
             PrivacyWarning,
             about=("projection", call.guarantee.epsilon),
         )
-    releases = call.paid()
+    releases = call.open()
     with plain_arithmetic(None):
         found = shares_along(X, space, counts)
         # A coordinate is off by d units of rounding, so its square by twice that times itself, and
@@ -494,7 +494,7 @@ def private_spread(
     noise = as_noise(random_state)
     call = PrivateCall("private_spread", budget, noise, records, X.shape[1], public)
     _warn_of_spread(budget, records)
-    releases = call.paid()
+    releases = call.open()
     with plain_arithmetic(None):
         features = Features.of_rows(X, row_map, records=records)
         return Released(_spread(features, releases), call.guarantee)

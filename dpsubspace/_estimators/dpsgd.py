@@ -641,12 +641,13 @@ class DPSGDRegressor(LinearRegressor):
     but `random_state`.
 
     Where in `target_bounds` the targets lie is looked at with a fiftieth of the budget: their mean
-    and their mean deviation from it are released, of which a record brings one number each, at most
-    1 and 2 on the scale of half the range. Only where that shows a part of the range that is three
-    times narrower does this part take its place: a range in a wrong unit, a hundred times too wide,
-    then costs little. ``fit`` warns of it, and of targets at an end of the range or beyond it. With
-    fewer rows than about 2,000 divided by `epsilon`, noise hides either: no released number tells
-    such a range from one that fits, and a model of it is far worse than a constant in silence.
+    and their mean deviation from it are released, of which a record contributes one number each, at
+    most 1 and 2 on the scale of half the range. Only where that shows a part of the range that is
+    three times narrower does this part take its place: a range in a wrong unit, a hundred times too
+    wide, then costs little. ``fit`` warns of it, and of targets at an end of the range or beyond
+    it. With fewer rows than about 2,000 divided by `epsilon`, noise hides either: no released
+    number tells such a range from one that fits, and a model of it is far worse than a constant in
+    silence.
 
     Released bounds are coarse, and are worse the smaller ``n_samples * epsilon`` is. The bound on
     row norms is at most 2^40. The fit warns where rows are probably too few for them, and after it
@@ -655,9 +656,9 @@ class DPSGDRegressor(LinearRegressor):
     wide, and ``fit`` warns of it. Columns in different units need public scaling first
     (:class:`BoundedScaler`), since the largest decides the norm of a row, and columns far from 0
     need a public shift. With `target_bounds`, a hundredth of the budget looks at it: what part of
-    the squared length of a row each column holds, on average, of which a record brings numbers from
-    0 that add up to 1 at most. A row changes their sum by at most 1 or sqrt(2). ``fit`` warns where
-    one column, or two of many, make up most of the length. Without `target_bounds` nothing is
+    the squared length of a row each column holds, on average, of which a record contributes numbers
+    from 0 that add up to 1 at most. A row changes their sum by at most 1 or sqrt(2). ``fit`` warns
+    where one column, or two of many, make up most of the length. Without `target_bounds` nothing is
     looked at, and no released number tells. :class:`DPLinearRegression` needs none of this.
 
     Rows are divided by the bound on their norm, and targets are mapped from their range to [-1,

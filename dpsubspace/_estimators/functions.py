@@ -29,7 +29,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows, checked_by
 from dpsubspace._rows.records import RowMap, Shift, check_groups
-from dpsubspace._rows.remote import for_each_part, where_rows_are
+from dpsubspace._rows.remote import for_each_part, rowwise
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
 from dpsubspace._statistics.means import searched_mean
 from dpsubspace._statistics.moments import Rows, released_moment
@@ -191,7 +191,7 @@ def private_quantile(
             PrivacyWarning,
             about=("levels", call.guarantee.epsilon),
         )
-    releases = call.paid()
+    releases = call.open()
     if not target.private:
         values = values if grid is None else np.clip(values, *grid)
         found = weighted_quantiles(values, records.weights_numpy, wanted)
@@ -337,7 +337,7 @@ def private_mean(
             PrivacyWarning,
             about=("sum", call.guarantee.epsilon),
         )
-    releases = call.paid()
+    releases = call.open()
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _estimated_norm(rows, releases)
@@ -475,7 +475,7 @@ def private_covariance(
             PrivacyWarning,
             about=("matrix", call.guarantee.epsilon),
         )
-    releases = call.paid()
+    releases = call.open()
     with plain_arithmetic(None):
         if data_norm is None:
             data_norm = _estimated_norm(rows, releases)
@@ -506,7 +506,7 @@ def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
     low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
-    return where_rows_are(_in_box, rows, low, high, middle, half), middle, half
+    return rowwise(_in_box, rows, low, high, middle, half), middle, half
 
 
 def _in_box(
@@ -525,7 +525,7 @@ def _bounded_parts(own: dict[str, Part], *, estimated: bool) -> dict[str, Part]:
 
 
 def _estimated_norm(rows: Any, releases: Releases) -> float:
-    norms = where_rows_are(row_norms, rows)
+    norms = rowwise(row_norms, rows)
     if releases.budget.private:
         largest = noisy_range(norms, releases, "norm")[1]
         warn_of_largest(largest, "the lengths of rows", "`data_norm` or `bounds`")

@@ -17,7 +17,7 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import native, plain_arithmetic, sampled
 from dpsubspace._checks import check_choice, check_integer, refuse_collection, shown, unwrapped
-from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.distances import (
     gradient_space,
@@ -604,7 +604,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # The fit --------------------------------------------------------------------------------
 
-    def _check(self, plan: _GradientPlan, given: Given) -> Checked:
+    def _check(self, plan: _GradientPlan, given: FitData) -> CheckedFit:
         form = self.module is None
         X = check_rows(self, given.X, reset=True, accept_sparse=form, groups=given.groups)
         records = check_groups(given.groups, X)
@@ -628,9 +628,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         known = (f"{sum(map(len, sets))} rows of X_public",) if sets else ()
         data = Data(X, None, 1, records)
         plan.check_size(data)
-        return Checked(plan, data, known, (space, k, bool(sets)))
+        return CheckedFit(plan, data, known, (space, k, bool(sets)))
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: _GradientPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         warn_of_spectrum(plan, budget, sizes, guarantee.unit)
@@ -651,7 +651,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         self.n_components_: int = len(self._directions)
         self.components_: np.ndarray = space.in_features(self._directions)  # last
 
-    def _tell(self, found: FittedSpectrum, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: FittedSpectrum, budget: Budget, checked: CheckedFit) -> None:
         if self.n_components_ <= _FEW and self.n_components_ < checked.plan.n_components:
             _warn_of_few(self.n_components_, checked.plan.n_components, self.privacy_.epsilon)
 

@@ -45,7 +45,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.public import PublicRows
 from dpsubspace._rows.records import RowMap
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import rowwise
 from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, MirrorStep, Problem, Step
 from dpsubspace._statistics.counts import noise_of_shares, noisy_shares
 from dpsubspace.exceptions import PublicDataWarning, warn
@@ -522,15 +522,13 @@ class PublicGuide:
         most = 1.0 if needed is None else min(1.0, 2 * needed)
         if self._asks_held(sizes):
             held, of = (nothing, {}) if needed is None else (share_inside, {"most": most})
-            columns["held"] = where_rows_are(held, source, **of)
+            columns["held"] = rowwise(held, source, **of)
         if labelled is not None and self._asks_right(sizes):
             right = self.targets.right(labelled.targets)
-            columns["right"] = where_rows_are(correct, source, start, right)
+            columns["right"] = rowwise(correct, source, start, right)
         if not columns:
             return {}
-        shares = noisy_shares(
-            where_rows_are(beside_each_other, *columns.values()), releases, "checks"
-        )
+        shares = noisy_shares(rowwise(beside_each_other, *columns.values()), releases, "checks")
         found = dict(zip(columns, map(float, shares), strict=True))
         return found | {"held": found["held"] * most} if "held" in found else found
 

@@ -107,7 +107,7 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
 # Held-out rows ----------------------------------------------------------------------------------
 
 
-def tell_of_training_rows(model: Any, X: Any, harm: str, *, calibrated: bool = True) -> None:
+def warn_of_training_rows(model: Any, X: Any, harm: str, *, calibrated: bool = True) -> None:
     """Warn where rows that should be held out are known to be those of the fit of a model.
 
     Also where something inside of it was fitted to them, which may be a calibration only if
@@ -175,7 +175,7 @@ class _Reader:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
         refuse_collections(self.estimator, X=X, y=y, groups=groups)
         found = self._read(X, y, groups)
-        tell_of_training_rows(self.frozen.model, X, _HARM)
+        warn_of_training_rows(self.frozen.model, X, _HARM)
         return found
 
     def _read(self, X: Any, y: Any, groups: Any) -> HeldOut:

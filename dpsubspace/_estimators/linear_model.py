@@ -27,14 +27,14 @@ from dpsubspace._checks import (
 )
 from dpsubspace._compat import CallbackSupportMixin, nameless
 from dpsubspace._estimators.advice import (
-    tell_of_classifier,
-    tell_of_regressor,
     warn_of_bounds,
+    warn_of_classifier,
     warn_of_noise,
+    warn_of_regressor,
 )
 from dpsubspace._estimators.base import (
-    Checked,
-    Given,
+    CheckedFit,
+    FitData,
     PrivateEstimator,
     checked_descent,
     checked_target,
@@ -232,12 +232,12 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
             The mean over targets. Of private rows it is private: :func:`private_score` gives one
             that may be published.
         """
-        self._tell_of_score()
+        self._warn_of_score()
         if is_collection(X):
             return r2_of_blocks(self, X, y, sample_weight)
         return super().score(X, y, sample_weight)
 
-    def _valued(self, given: Given, *, accept_sparse: bool = True) -> tuple[Data, Values]:
+    def _valued(self, given: FitData, *, accept_sparse: bool = True) -> tuple[Data, Values]:
         """Checked data, and what is known of the targets."""
         X, y, groups, X_public, y_public = given
         X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse, groups=groups)
@@ -361,18 +361,18 @@ class LinearRegressor(PrivateRegressor):
         found = ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
         return found.looking()
 
-    def _check(self, plan: LinearFit, given: Given) -> Checked:
+    def _check(self, plan: LinearFit, given: FitData) -> CheckedFit:
         """What is to be done, on which data; ValueError where the data cannot be used."""
         data, values = self._valued(given)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
-        return Checked(plan, data, values.assumed, values)
+        return CheckedFit(plan, data, values.assumed, values)
 
-    def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
         """Warn of what was released where it tells of a poor result."""
-        tell_of_regressor(self, found, budget, checked)
+        warn_of_regressor(self, found, budget, checked)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         """Warn of what public quantities already tell to be a bad idea."""
@@ -537,7 +537,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
             Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
             published.
         """
-        self._tell_of_score()
+        self._warn_of_score()
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
         return super().score(X, read_labels(y), sample_weight)
@@ -548,7 +548,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
     # Labels ---------------------------------------------------------------------------------
 
-    def _labelled(self, given: Given) -> tuple[Data, Labels]:
+    def _labelled(self, given: FitData) -> tuple[Data, Labels]:
         """Checked data, and what is known of the labels."""
         X, y, groups, X_public, y_public = given
         X, y = check_rows_and_labels(self, X, y, groups=groups)
@@ -640,7 +640,7 @@ class LinearClassifier(PrivateClassifier):
             constant=constant,
         )
 
-    def _check(self, plan: LinearFit, given: Given) -> Checked:
+    def _check(self, plan: LinearFit, given: FitData) -> CheckedFit:
         """What is to be done, on which data; ValueError where the data cannot be used."""
         data, labels = self._labelled(given)
         if plan.guide is not None:
@@ -650,13 +650,13 @@ class LinearClassifier(PrivateClassifier):
             public.append(f"bound on row norms ({self.row_norm:g})")
         public += labels.assumed[1:]
         public += [] if data.public is None else [data.public.statement]
-        return Checked(plan, data, tuple(public), labels)
+        return CheckedFit(plan, data, tuple(public), labels)
 
-    def _tell(self, found: Fitted, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
         """Warn of what was released where it tells of a poor result."""
-        tell_of_classifier(self, found, budget, checked)
+        warn_of_classifier(self, found, budget, checked)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         """Warn of what public quantities already tell to be a bad idea."""

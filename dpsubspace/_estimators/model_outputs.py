@@ -34,13 +34,13 @@ def by_record(
     `says` makes arrays, with one entry a row, of some rows and of where they lie in `X`, which may
     have any form.
 
-    Proof that a person moves nothing but what that person brings: `says` is called once for each
-    person, with that person's rows in their order, copied, and with nothing else. So what it says
-    of them is the same whoever the others are, however many rows they have and wherever in `X` they
-    lie, for any model that says the same of the same rows whenever it is asked, also for one that
-    compares rows with each other. A single call for all rows would not do, for no model that takes
-    products: BLAS rounds the product of a row by its place and by the number of rows, which is
-    private here, so that one more row of one person can move the rows of all later persons from
+    Proof that a person moves nothing but what that person contributes: `says` is called once for
+    each person, with that person's rows in their order, copied, and with nothing else. So what it
+    says of them is the same whoever the others are, however many rows they have and wherever in `X`
+    they lie, for any model that says the same of the same rows whenever it is asked, also for one
+    that compares rows with each other. A single call for all rows would not do, for no model that
+    takes products: BLAS rounds the product of a row by its place and by the number of rows, which
+    is private here, so that one more row of one person can move the rows of all later persons from
     one cell to another. Neither padding nor rounding of what comes out changes that: some row is
     always nearest to a border.
 

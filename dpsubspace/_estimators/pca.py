@@ -25,8 +25,8 @@ from dpsubspace._array import (
 )
 from dpsubspace._checks import check_bool, check_choice, check_integer, check_real, shown
 from dpsubspace._estimators.base import (
-    Checked,
-    Given,
+    CheckedFit,
+    FitData,
     Plan,
     PrivateEstimator,
     checked_target,
@@ -41,7 +41,7 @@ from dpsubspace._rows.features import Features
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows, check_public_rows
 from dpsubspace._rows.records import Records, RowMap, Shift, check_groups, check_order
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import rowwise
 from dpsubspace._statistics.counts import RADIUS_COUNTS, SMALLEST, noisy_radius
 from dpsubspace._statistics.means import noisy_mean, noisy_spread, recentred_mean
 from dpsubspace._statistics.moments import MECHANISMS, Mechanism, Rows, Spectrum
@@ -181,7 +181,7 @@ class SpectralPlan(Plan):
         private = releases.budget.private
         bound = self.data_norm
         if bound is None:
-            norms = to_numpy(where_rows_are(row_norms, X))[:, None]
+            norms = to_numpy(rowwise(row_norms, X))[:, None]
             level = _BOUND_LEVEL if private else 1.0
             found = noisy_quantiles(norms, np.array([level]), releases, "norms")
             # A place of the search stands for an octave over 4,096.
@@ -577,7 +577,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     # The fit --------------------------------------------------------------------------------
 
-    def _check(self, plan: SpectralPlan, given: Given) -> Checked:
+    def _check(self, plan: SpectralPlan, given: FitData) -> CheckedFit:
         X = check_rows(self, given.X, reset=True, groups=given.groups)
         records = check_groups(given.groups, X)
         public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
@@ -585,9 +585,9 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         known += [] if public is None else [public.statement]
         data = Data(X, None, 1, records, public)
         plan.check_size(data)
-        return Checked(plan, data, tuple(known), plan)
+        return CheckedFit(plan, data, tuple(known), plan)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: SpectralPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         warn_of_spectrum(plan, budget, sizes, guarantee.unit)

@@ -3,8 +3,8 @@
 Where to check the privacy claim: ``fit`` runs :func:`~dpsubspace._estimators.base.fit_privately`
 and in it :class:`~dpsubspace._estimators.personal_fit.PersonalFit`, whose ``run`` is the whole fit.
 The shared model is released as that of ``DPLinearRegression`` with persons as records; directions
-and what heads are like in ``_solvers/personal.py``. What a person brings is bounded there, and in
-``_statistics/persons.py``. Noise is added in ``_release/mechanisms.py``. The event is made by
+and what heads are like in ``_solvers/personal.py``. What a person contributes is bounded there, and
+in ``_statistics/persons.py``. Noise is added in ``_release/mechanisms.py``. The event is made by
 ``Budget.split`` in ``_accounting/budget.py``.
 """
 
@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._checks import check_bounds, check_choice
 from dpsubspace._compat import with_callbacks
-from dpsubspace._estimators.base import Given
+from dpsubspace._estimators.base import FitData
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.personal_fit import (
     FittedPersonal,
@@ -320,7 +320,7 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
         float
             Coefficient of determination. Of private rows it is not covered by the guarantee.
         """
-        self._tell_of_score()
+        self._warn_of_score()
         predicted = self.predict(X, groups=groups)
         return float(r2_score(y, predicted, sample_weight=sample_weight))
 
@@ -374,14 +374,14 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
         plan = self._plan_by(NumberTargets(), self.target_bounds, method=method)
         return replace(plan, shared=plan.shared.looking())
 
-    def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
+    def _targets(self, given: FitData) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
         rows = given.X, given.y
         X, y = check_rows_and_targets(self, *rows, accept_sparse=False, groups=given.groups)
         assumed = [] if self.target_bounds is None else ["range of the targets"]
         return X, one_column(y)[:, None], assumed, None
 
     def _public_targets(
-        self, given: Given, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
+        self, given: FitData, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
     ) -> np.ndarray | None:
         return check_public_values(given.y_public, given.X_public, sets, 1)
 

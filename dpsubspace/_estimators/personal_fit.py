@@ -21,7 +21,7 @@ from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._array import to_numpy
 from dpsubspace._estimators.base import Plan
-from dpsubspace._estimators.regression import Prepared, RegressionFit
+from dpsubspace._estimators.regression import RegressionFit, StandardisedProblem
 from dpsubspace._estimators.saved import SavedModel
 from dpsubspace._forms import (
     Flag,
@@ -101,7 +101,7 @@ class SharedModel(SavedModel):
     privacy_: PrivacyGuarantee = field(repr=False)
     n_features_in_: int
     feature_names_in_: np.ndarray | None
-    _scaled: _Scaled = field(repr=False)
+    _scaled: _SharedModel = field(repr=False)
     _personal: Personal = field(repr=False)
 
     def personal(self, X: Any, y: Any) -> tuple[np.ndarray, float]:
@@ -327,7 +327,7 @@ def one_column(y: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Scaled:
+class _SharedModel:
     """The shared model of standardised rows and targets: public or released numbers."""
 
     outcome: Outcome  # What targets are
@@ -420,7 +420,7 @@ _OUTCOME_FORM = OneOf(
     two_classes=Record(TwoClasses, loss=Record(StandardLogLoss, share=Number(0, 1))),
 )
 _SCALED_FORM = Record(
-    _Scaled,
+    _SharedModel,
     outcome=_OUTCOME_FORM,
     affine=AFFINE_FORM,
     limit=Number(0, math.inf),
@@ -474,10 +474,10 @@ SharedLogisticModel._saved = {**SharedModel._saved, "classes_": LabelArray("clas
 class FittedPersonal:
     """Result of a fit: what is shared, and what belongs to the persons."""
 
-    scaled: _Scaled
+    scaled: _SharedModel
     personal: Personal
     heads: Heads
-    prepared: Prepared
+    prepared: StandardisedProblem
     n_rounds: int
 
     def public_part(self, estimator: Any, kind: Any, **about: Any) -> Any:
@@ -509,12 +509,12 @@ def _public_scores(problem: Regression, model: np.ndarray) -> np.ndarray:
         return np.concatenate([*each(lambda some: problem.rows.at(some).scores(coef))])
 
 
-class Targets(Protocol):
+class TargetModel(Protocol):
     """What targets are: how they are standardised, and how the one model for all is found."""
 
     def standardised(
-        self, prepared: Prepared, targets: Any, *, intercept: bool
-    ) -> tuple[Prepared, Outcome]:
+        self, prepared: StandardisedProblem, targets: Any, *, intercept: bool
+    ) -> tuple[StandardisedProblem, Outcome]:
         """Standardised targets, and what is predicted of them; `targets` are those of the data."""
         ...
 
@@ -534,8 +534,8 @@ class Targets(Protocol):
 @dataclass(frozen=True)
 class NumberTargets:
     def standardised(
-        self, prepared: Prepared, targets: Any, *, intercept: bool
-    ) -> tuple[Prepared, Outcome]:
+        self, prepared: StandardisedProblem, targets: Any, *, intercept: bool
+    ) -> tuple[StandardisedProblem, Outcome]:
         return prepared, Numbers()
 
     def beside(self, problem: Regression, model: np.ndarray) -> Regression:
@@ -555,8 +555,8 @@ class ClassTargets:
     """Labels 0 and 1, standardised by the share of ones, which the released mean tells."""
 
     def standardised(
-        self, prepared: Prepared, targets: Any, *, intercept: bool
-    ) -> tuple[Prepared, Outcome]:
+        self, prepared: StandardisedProblem, targets: Any, *, intercept: bool
+    ) -> tuple[StandardisedProblem, Outcome]:
         # Without an intercept a score of zero stands for even odds.
         share = float(np.clip(prepared.targets.location[0], *_SHARES)) if intercept else 0.5
         loss = StandardLogLoss(share)
@@ -588,7 +588,7 @@ class PersonalFit(Plan):
     n_iter: int | str  # Number of rounds
     hidden: bool = False  # Whether noise hides the second moment of rows, by public sizes
     batch_size: int | None  # Expected number of persons in the Poisson batch of a round
-    targets: Targets = NumberTargets()
+    targets: TargetModel = NumberTargets()
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     @property
@@ -680,7 +680,7 @@ class PersonalFit(Plan):
         weights, constant = solution.weights[:d, 0] + start[1:], 0.0
         if self.shared.constant:
             constant = float(solution.weights[d, 0] + start[0])
-        scaled = _Scaled(
+        scaled = _SharedModel(
             outcome,
             prepared.affine,
             prepared.limit,

@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._compat import with_callbacks
-from dpsubspace._estimators.base import Given
+from dpsubspace._estimators.base import FitData
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.personal_fit import (
     ClassTargets,
@@ -148,8 +148,8 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
 
     - the range of the labels is public. Their noisy mean is released, as that of targets is. With p
       the mean, cut to 0.1 to 0.9, labels count as ``(y - p) / sqrt(p (1 - p))``, and residuals are
-      differences of labels and probabilities over the same root. Each person brings functions of
-      these to the same sums, with the same bounds, which hold whatever residuals are;
+      differences of labels and probabilities over the same root. Each person contributes functions
+      of these to the same sums, with the same bounds, which hold whatever residuals are;
     - the shared model minimises the log loss by the same steps, each a noisy sum of clipped
       gradients of persons;
     - residuals show less of how persons differ, the more all scores vary (MacKay, 1992): what is
@@ -350,7 +350,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
             Share of rows whose label is predicted. Of private rows it is not covered by the
             guarantee.
         """
-        self._tell_of_score()
+        self._warn_of_score()
         predicted = self.predict(X, groups=groups)
         return float(accuracy_score(read_labels(y), predicted, sample_weight=sample_weight))
 
@@ -377,7 +377,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
     def _plan(self) -> PersonalFit:
         return self._plan_by(ClassTargets(), _ENDS, method="gradient")
 
-    def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
+    def _targets(self, given: FitData) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
         rows = given.X, given.y
         X, y = check_rows_and_labels(self, *rows, accept_sparse=False, groups=given.groups)
         grouped = check_groups(given.groups, X).grouped
@@ -392,7 +392,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
         return X, codes.astype(np.float64)[:, None], assumed, classes
 
     def _public_targets(
-        self, given: Given, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
+        self, given: FitData, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
     ) -> np.ndarray | None:
         assert classes is not None
         codes = check_public_labels(given.y_public, given.X_public, sets, classes)

@@ -13,15 +13,15 @@ from dpsubspace._accounting.budget import Budget, Sizes
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_bool, check_bounds, check_choice, check_integer
 from dpsubspace._compat import CallbackSupportMixin
-from dpsubspace._estimators.advice import tell_of_ranges, tell_of_wrong_range, warn_of_noise
-from dpsubspace._estimators.base import Checked, Given, PrivateEstimator, checked_target
+from dpsubspace._estimators.advice import warn_of_noise, warn_of_ranges, warn_of_wrong_range
+from dpsubspace._estimators.base import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._estimators.linear_model import copied_bounds
 from dpsubspace._estimators.personal_fit import (
     ClassTargets,
     FittedPersonal,
     PersonalFit,
     SharedModel,
-    Targets,
+    TargetModel,
 )
 from dpsubspace._estimators.public_view import ColumnsOfTasks
 from dpsubspace._estimators.regression import RegressionFit
@@ -204,7 +204,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _plan_by(self, targets: Targets, target_bounds: Any, *, method: str) -> PersonalFit:
+    def _plan_by(self, targets: TargetModel, target_bounds: Any, *, method: str) -> PersonalFit:
         """Parameters of the fit; ValueError where one is out of its range."""
         check_choice("missing_groups", self.missing_groups, ["raise", "each_row"])
         if self.bounds is not None:
@@ -237,7 +237,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
 
     _joint = True
 
-    def _check(self, plan: PersonalFit, given: Given) -> Checked:
+    def _check(self, plan: PersonalFit, given: FitData) -> CheckedFit:
         if given.groups is None:
             self._check_missing("fit", f"or use {self._otherwise} for one model of all rows")
         X, y, assumed, classes = self._targets(given)
@@ -258,14 +258,14 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         bounded = [] if self.bounds is None else ["ranges of the features"]
         assumed = [*bounded, *assumed, *([] if public is None else [public.statement])]
         persons = Persons(names, classes)
-        return Checked(plan.with_public_view(data), data, tuple(assumed), persons)
+        return CheckedFit(plan.with_public_view(data), data, tuple(assumed), persons)
 
-    def _targets(self, given: Given) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
+    def _targets(self, given: FitData) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
         """Rows, targets (n, 1), what is assumed to be public of them, and classes, if any."""
         raise NotImplementedError
 
     def _public_targets(
-        self, given: Given, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
+        self, given: FitData, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
     ) -> np.ndarray | None:
         """Targets (m, 1) of public tasks, all in one; None without any."""
         raise NotImplementedError
@@ -274,12 +274,12 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         """What may be published."""
         raise NotImplementedError
 
-    def _tell(self, found: FittedPersonal, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: FittedPersonal, budget: Budget, checked: CheckedFit) -> None:
         if budget.private:
-            tell_of_ranges(self, self.bounds_found_, "the shared model")
-            tell_of_wrong_range(self, found.prepared.focus)
+            warn_of_ranges(self, self.bounds_found_, "the shared model")
+            warn_of_wrong_range(self, found.prepared.focus)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: PersonalFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         n, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it") + 1

@@ -15,11 +15,16 @@ from dpsubspace._accounting.permission import observe
 from dpsubspace._checks import check_bounds, check_real, is_collection
 from dpsubspace._estimators.base import PrivateCall
 from dpsubspace._estimators.context import fits_with_released_scores, private_function
-from dpsubspace._estimators.held_out import tell_of_training_rows
+from dpsubspace._estimators.held_out import warn_of_training_rows
 from dpsubspace._estimators.model_outputs import NUMBERS, Outputs
-from dpsubspace._estimators.score_noise import ScoreSizes, settled, tell_before
-from dpsubspace._estimators.score_release import Found, parts_of
-from dpsubspace._estimators.score_request import Asked, PrivateScore, PrivateScores, classes_of
+from dpsubspace._estimators.score_noise import ScoreSizes, settled, warn_if_hidden
+from dpsubspace._estimators.score_release import ReleasedCounts, parts_of
+from dpsubspace._estimators.score_request import (
+    PrivateScore,
+    PrivateScores,
+    ScoreRequest,
+    classes_of,
+)
 from dpsubspace._estimators.score_rows import refuse_exact_scores, scored_rows
 from dpsubspace._release.noise import as_noise
 from dpsubspace._rows.records import Records
@@ -204,7 +209,7 @@ def private_score(
     if isinstance(delta, str) and delta == "auto":
         delta = 0.0  # Laplace noise gains next to nothing from one
     target = Target(epsilon, delta, neighboring_relation).checked(pure=True)
-    asked = Asked.of(metric)
+    asked = ScoreRequest.of(metric)
     check_real("level", level, low=0, high=1)
     check_real("loss_bound", loss_bound, low=0.01, high=1000)
     classes = np.empty(0) if asked.regression else classes_of(model)
@@ -228,9 +233,9 @@ def private_score(
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
     call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
-    tell_before(asked, budget, sizes)
-    tell_of_training_rows(model, X, _HARM, calibrated=False)
-    whole, *parts = rows.said().released(call.paid(), noise.public())
+    warn_if_hidden(asked, budget, sizes)
+    warn_of_training_rows(model, X, _HARM, calibrated=False)
+    whole, *parts = rows.compute().released(call.open(), noise.public())
     for name in fits_with_released_scores(model):
         observe("released", name)
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
@@ -242,15 +247,15 @@ def private_score(
 class _Scores:
     """Scores of what was found, with what is public about all of them."""
 
-    asked: Asked
+    asked: ScoreRequest
     classes: np.ndarray
     level: float
     records: Records
     guarantee: PrivacyGuarantee
-    groups: Mapping[Any, Found]
+    groups: Mapping[Any, ReleasedCounts]
     left_out: Mapping[str, str]  # Metrics that were not released, and why
 
-    def of(self, found: Found) -> PrivateScore | PrivateScores:
+    def of(self, found: ReleasedCounts) -> PrivateScore | PrivateScores:
         values = [self._value(plain, found) for plain in self.asked.plain]
         if self.asked.one and isinstance(values[0], PrivacyError):
             raise values[0]
@@ -261,7 +266,7 @@ class _Scores:
         }
         return scores[names[0]] if self.asked.one else PrivateScores(scores, self.guarantee)
 
-    def _value(self, plain: str, found: Found) -> Value | PrivacyError:
+    def _value(self, plain: str, found: ReleasedCounts) -> Value | PrivacyError:
         if plain in self.left_out:
             return Value(math.nan, math.nan, math.nan)
         return found.value(plain, self.level)
@@ -280,7 +285,7 @@ class _Scores:
         name: str,
         plain: str,
         value: Value | PrivacyError,
-        found: Found,
+        found: ReleasedCounts,
         group: Any = None,
     ) -> PrivateScore:
         curve, whose = None, "" if group is None else f" of group {group!r}"
@@ -326,7 +331,7 @@ class _Scores:
 # Bounds of targets ----------------------------------------------------------------------------
 
 
-def _bounds_for(asked: Asked, bounds: Any) -> tuple[float, float]:
+def _bounds_for(asked: ScoreRequest, bounds: Any) -> tuple[float, float]:
     if asked.regression:
         return _checked_bounds(bounds)
     if bounds is not None:

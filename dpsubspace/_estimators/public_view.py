@@ -25,7 +25,7 @@ from dpsubspace._public.tasks import (
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import Affine, AffineRows
 from dpsubspace._rows.public import Data
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import rowwise
 from dpsubspace._solvers.regression import Level
 from dpsubspace._statistics.scales import SCALES, Scales, noisy_scales, scale_share
 from dpsubspace._statistics.shapes import Standard, noisy_standard
@@ -93,8 +93,8 @@ class Standards:
         estimated = noisy_scales(columns, values, releases)
         own, own_found = self._between(self.columns, estimated[0], seen, releases, COLUMNS)
         identity = Affine.identity(targets.shape[1])
-        records = where_rows_are(getattr, seen, "records")  # where the rows are
-        rows = where_rows_are(AffineRows, targets, identity, constant=False, records=records)
+        records = rowwise(getattr, seen, "records")  # where the rows are
+        rows = rowwise(AffineRows, targets, identity, constant=False, records=records)
         theirs, found = self._between(self.targets, estimated[1], rows, releases, TARGETS)
         limit = _auto.FAR * (_DIFFERENT if self.trust_public_scale else 1.0)
         all_found = {"bounds": own_found, "target_bounds": found}

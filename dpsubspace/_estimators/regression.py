@@ -27,12 +27,12 @@ from dpsubspace._array import as_like, namespace, to_numpy
 from dpsubspace._checks import check_bool, check_bounds, check_choice
 from dpsubspace._compat import nameless, with_callbacks
 from dpsubspace._estimators.advice import (
-    tell_of_ranges,
-    tell_of_wide_ranges,
-    tell_of_wrong_range,
     warn_of_noise,
+    warn_of_ranges,
+    warn_of_wide_ranges,
+    warn_of_wrong_range,
 )
-from dpsubspace._estimators.base import Checked, Given, Plan, checked_target
+from dpsubspace._estimators.base import CheckedFit, FitData, Plan, checked_target
 from dpsubspace._estimators.bounds import focused
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.linear_model import (
@@ -63,7 +63,7 @@ from dpsubspace._rows.affine import AFFINE_FORM, Affine, AffineRows
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.inputs import check_rows
 from dpsubspace._rows.public import Data, PublicRows
-from dpsubspace._rows.remote import RemoteRows, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, rowwise
 from dpsubspace._solvers.descent import WEIGHT_NOISE_FORM, WeightNoise
 from dpsubspace._solvers.least_squares import SOLVERS
 from dpsubspace._solvers.levels import descent_by_level
@@ -90,7 +90,7 @@ _USUAL_REACH = 100.0
 
 
 @dataclass(frozen=True)
-class Prepared:
+class StandardisedProblem:
     """Standardised rows and targets, and how they became that."""
 
     problem: Regression  # Rows and targets
@@ -286,10 +286,10 @@ class RegressionFit(Plan):
             focus=prepared.focus,
         )
 
-    def standardised(self, data: Data, releases: Releases) -> Prepared:
+    def standardised(self, data: Data, releases: Releases) -> StandardisedProblem:
         view = self.view or self.public(data, self.reach)
         of_both = self.standards(data.sizes(data.n_targets), data.public)
-        seen = where_rows_are(AffineRows, data.X, view.affine, constant=False, records=data.records)
+        seen = rowwise(AffineRows, data.X, view.affine, constant=False, records=data.records)
         values, focus = data.targets, None
         if self.target_bounds is not None and releases.budget.private:
             ends = self.target_bounds
@@ -298,7 +298,7 @@ class RegressionFit(Plan):
                 *ends, focus = focused(to_numpy(values), low, high, releases, _auto.RANGE_FOCUS)
                 of_both = replace(of_both, targets=tuple(ends))
             low, high = (as_like(end, values) for end in ends)
-            values = where_rows_are(namespace(values).clip, values, low, high)
+            values = rowwise(namespace(values).clip, values, low, high)
         standard = of_both(seen, values, releases)
         columns, targets = standard.columns, standard.targets
         if self.constant:
@@ -309,7 +309,7 @@ class RegressionFit(Plan):
         if self.factors is not None:
             columns = replace(columns, scale=columns.scale / self.factors)
         affine = view.affine.scaled(columns.location, columns.scale)
-        rows = where_rows_are(
+        rows = rowwise(
             AffineRows,
             data.X,
             affine,
@@ -323,7 +323,9 @@ class RegressionFit(Plan):
             importance = np.append(self.factors, np.ones(int(self.constant)))
         problem = Regression(rows, (values - location) / scale, importance, view.levels)
         limit, fills = standard.limit, standard.columns.fills
-        return Prepared(problem, affine, targets, limit, standard.found, view, fills, focus)
+        return StandardisedProblem(
+            problem, affine, targets, limit, standard.found, view, fills, focus
+        )
 
 
 # Estimators -------------------------------------------------------------------------------------
@@ -430,20 +432,20 @@ class _LinearRegression(PrivateRegressor):
             constant=check_bool("fit_intercept", self.fit_intercept),
         ).looking()
 
-    def _check(self, plan: RegressionFit, given: Given) -> Checked:
+    def _check(self, plan: RegressionFit, given: FitData) -> CheckedFit:
         data, values = self._valued(given, accept_sparse=False)
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, data.X.shape[1], column="feature")
-        return Checked(plan.with_public_view(data), data, values.assumed, values)
+        return CheckedFit(plan.with_public_view(data), data, values.assumed, values)
 
-    def _tell(self, found: FittedRegression, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: FittedRegression, budget: Budget, checked: CheckedFit) -> None:
         if budget.private:
-            tell_of_ranges(self, self.bounds_found_)
+            warn_of_ranges(self, self.bounds_found_)
             if self.bounds is not None:
-                tell_of_wide_ranges(self, found.fills)
-            tell_of_wrong_range(self, found.focus)
+                warn_of_wide_ranges(self, found.fills)
+            warn_of_wrong_range(self, found.focus)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if sizes.n_public:  # which decide how many numbers are learned
@@ -572,7 +574,7 @@ class DPLinearRegression(_LinearRegression):
     :class:`DPSGDRegressor`: what is said there of ranges in a wrong unit is true here too.
 
     *Location and scale* of columns and targets. Where ranges are known these are noisy means and
-    mean squares within them: a row brings values in [-1, 1] and their squares, and changes the
+    mean squares within them: a row contributes values in [-1, 1] and their squares, and changes the
     sums of c columns by at most ``sqrt(2 c)`` in L2 norm (``"zero_out"``) or ``2 sqrt(c)``
     (``"replace_one"``). Where nothing is known they are read off noisy counts, first in octaves
     and then five times in equal cells about what was shown before, which are smaller for columns

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._checks import check_auto, check_bounds, check_choice, check_integer
-from dpsubspace._estimators.base import Checked, Given, Plan, PrivateEstimator, checked_target
+from dpsubspace._estimators.base import CheckedFit, FitData, Plan, PrivateEstimator, checked_target
 from dpsubspace._estimators.model_outputs import by_blocks
 from dpsubspace._estimators.saved import FEATURES
 from dpsubspace._forms import Flag, Number, NumberArray
@@ -341,7 +341,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
         # privately.
         return super()._budget(replace(sizes, n_public=0))
 
-    def _check(self, plan: ScalerPlan, given: Given) -> Checked:
+    def _check(self, plan: ScalerPlan, given: FitData) -> CheckedFit:
         X = _dense(self, given.X, reset=True, groups=given.groups)
         if plan.source == "private" or (plan.source == "auto" and given.X_public is None):
             refuse_exact_quantiles(plan.target, X)
@@ -356,9 +356,9 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
                 "bounds='public' needs public rows: fit(X, X_public=(rows,)), or give (low, high),"
                 " or use bounds='auto' to estimate bounds where there are no public rows."
             )
-        return Checked(plan, data, _PUBLIC.get(plan.source, ()), plan)
+        return CheckedFit(plan, data, _PUBLIC.get(plan.source, ()), plan)
 
-    def _advise(
+    def _warn_before_fit(
         self, plan: ScalerPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if not budget.parts:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsubspace._accounting.budget import Budget, Target
 from dpsubspace._estimators.score_release import parts_of
-from dpsubspace._estimators.score_request import Asked
+from dpsubspace._estimators.score_request import ScoreRequest
 from dpsubspace._rows.records import Records
 from dpsubspace._statistics.score_cells import n_cells
 from dpsubspace._statistics.score_metrics import (
@@ -52,7 +52,7 @@ class ScoreSizes:
     by: int  # Number of groups, with that of rows that are in none; 1 without groups
     units: Mapping[str, float]  # What 1 stands for in numbers, by their names
 
-    def budget(self, asked: Asked, epsilon: float | None = None) -> Budget:
+    def budget(self, asked: ScoreRequest, epsilon: float | None = None) -> Budget:
         target = self.target if epsilon is None else replace(self.target, epsilon=epsilon)
         return Budget.split(target, parts_of(asked), self.records.n)
 
@@ -60,7 +60,7 @@ class ScoreSizes:
     def moved(self) -> float:
         return 1.0 if self.target.neighboring_relation == "zero_out" else 2.0
 
-    def needed(self, asked: Asked, budget: Budget, *, in_a_group: bool = False) -> float:
+    def needed(self, asked: ScoreRequest, budget: Budget, *, in_a_group: bool = False) -> float:
         """Records of each class that metrics need, of all records or in one group."""
         found, by = 0.0, 1 if in_a_group else self.by
         if asked.ranked:
@@ -73,13 +73,13 @@ class ScoreSizes:
             found = max(found, clear_of_noise(scale, self.n_classes))
         return found
 
-    def sums(self, asked: Asked, budget: Budget) -> Summed:
+    def sums(self, asked: ScoreRequest, budget: Budget) -> Summed:
         """Means of all records, of which the scales of noise are known."""
         moved = 1.0 if self.by == 1 else self.moved
         scale = moved * math.sqrt(self.by) / budget.scales["sums"] / self.records.n
         return Summed.of(asked.sums, np.zeros(len(asked.sums)), scale, 1, {})
 
-    def hidden(self, asked: Asked, budget: Budget) -> set[str]:
+    def hidden(self, asked: ScoreRequest, budget: Budget) -> set[str]:
         """Metrics that are NaN whatever the rows say, by their names in METRICS."""
         found = {p for p in asked.plain if needs_classes(p)}
         needed = self.needed(asked, budget)
@@ -90,11 +90,11 @@ class ScoreSizes:
             found |= {"r2"} if least > _EVEN_SPREAD else set()
         return found
 
-    def enough(self, asked: Asked, hidden: set[str]) -> str:
+    def enough(self, asked: ScoreRequest, hidden: set[str]) -> str:
         """Epsilon of two digits from which metrics are released, with the chance that is said."""
         return self._least(lambda epsilon: self._clear(asked, hidden, self.budget(asked, epsilon)))
 
-    def enough_for(self, asked: Asked, smallest: float) -> str:
+    def enough_for(self, asked: ScoreRequest, smallest: float) -> str:
         """The same from which a class of so many records is told from noise."""
 
         def clear(epsilon: float) -> bool:
@@ -102,7 +102,7 @@ class ScoreSizes:
 
         return self._least(clear)
 
-    def enough_for_groups(self, asked: Asked) -> str:
+    def enough_for_groups(self, asked: ScoreRequest) -> str:
         """The same from which groups of the mean size are told from noise."""
         each = self.records.n / (self.by - 1)
 
@@ -116,7 +116,7 @@ class ScoreSizes:
         """Whether a size is as clear of what is needed as what is advised has to be."""
         return needed * (1 + _SURE / CLEAR) <= size
 
-    def _clear(self, asked: Asked, hidden: set[str], budget: Budget) -> bool:
+    def _clear(self, asked: ScoreRequest, hidden: set[str], budget: Budget) -> bool:
         clear = True
         if hidden - {"r2"}:
             clear = self._told(self.needed(asked, budget), self.records.n / self.n_classes)
@@ -143,7 +143,7 @@ def needs_classes(plain: str) -> bool:
     return (metric.cells or metric.formula is not None) and not metric.of_all_rows
 
 
-def settled(asked: Asked, sizes: ScoreSizes) -> tuple[Asked, dict[str, str]]:
+def settled(asked: ScoreRequest, sizes: ScoreSizes) -> tuple[ScoreRequest, dict[str, str]]:
     """Metrics that are released, and why others are left out, by their names in METRICS.
 
     ValueError where public sizes tell that none would be. What is left out takes no share of the
@@ -172,7 +172,7 @@ def settled(asked: Asked, sizes: ScoreSizes) -> tuple[Asked, dict[str, str]]:
     return kept, left
 
 
-def _why(asked: Asked, sizes: ScoreSizes, hidden: set[str]) -> str:
+def _why(asked: ScoreRequest, sizes: ScoreSizes, hidden: set[str]) -> str:
     """Which metrics noise hides, why, and what helps, in sentences."""
     names = [name for name, plain in zip(asked.names, asked.plain, strict=True) if plain in hidden]
     n, epsilon, unit = sizes.records.n, sizes.target.epsilon or 0.0, sizes.records.unit
@@ -204,20 +204,20 @@ def _advised(epsilon: str, case: str) -> str:
     return f" An epsilon of {epsilon} or more is {_CHANCE} {case}." if epsilon else ""
 
 
-def tell_before(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
+def warn_if_hidden(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
     """Warn where public sizes tell that noise may hide a metric that is released, at no cost."""
     if not budget.private:
         return
     if asked.ranked or asked.confusion:
-        _tell_of_classes(asked, sizes, sizes.needed(asked, budget))
+        _warn_of_classes(asked, sizes, sizes.needed(asked, budget))
     if "r2" in asked.plain:
-        _tell_of_variance(asked, sizes.sums(asked, budget), sizes)
-    _tell_of_noise(asked, budget, sizes)
+        _warn_of_variance(asked, sizes.sums(asked, budget), sizes)
+    _warn_of_noise(asked, budget, sizes)
     if sizes.by > 1:
-        _tell_of_groups(asked, budget, sizes)
+        _warn_of_groups(asked, budget, sizes)
 
 
-def _tell_of_classes(asked: Asked, sizes: ScoreSizes, needed: float) -> None:
+def _warn_of_classes(asked: ScoreRequest, sizes: ScoreSizes, needed: float) -> None:
     """Tell of metrics that need so many records of each class."""
     names = [n for n, p in zip(asked.names, asked.plain, strict=True) if needs_classes(p)]
     n, epsilon, unit = sizes.records.n, sizes.target.epsilon or 0.0, sizes.records.unit
@@ -235,7 +235,7 @@ def _tell_of_classes(asked: Asked, sizes: ScoreSizes, needed: float) -> None:
     )
 
 
-def _tell_of_variance(asked: Asked, sums: Summed, sizes: ScoreSizes) -> None:
+def _warn_of_variance(asked: ScoreRequest, sums: Summed, sizes: ScoreSizes) -> None:
     """Tell of R2 where targets must vary much to be told from noise."""
     n, unit = sizes.records.n, sizes.records.unit
     # Parts of the width of the bounds, of which the half is 1 here.
@@ -252,7 +252,7 @@ def _tell_of_variance(asked: Asked, sums: Summed, sizes: ScoreSizes) -> None:
         )
 
 
-def _tell_of_noise(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
+def _warn_of_noise(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
     """Tell of scores that are released and are mostly noise."""
     pairs = zip(asked.names, asked.plain, strict=True)
     shares = {name: _noise_of(plain, asked, budget, sizes) for name, plain in pairs}
@@ -276,7 +276,7 @@ def _tell_of_noise(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
     )
 
 
-def _noise_of(plain: str, asked: Asked, budget: Budget, sizes: ScoreSizes) -> float:
+def _noise_of(plain: str, asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> float:
     """Noise that 19 of 20 draws are below, beside what tells a perfect model from a guess."""
     metric, n = METRICS[plain], sizes.records.n
     if metric.formula is not None and (asked.confusion or asked.ranked):
@@ -304,7 +304,7 @@ def _guess(metric: Metric, main: str, sizes: ScoreSizes) -> float:
     return {"loss": math.log(c), "brier": brier}.get(main, 1 - 1 / c) / unit
 
 
-def _noise_of_counts(plain: str, asked: Asked, budget: Budget, sizes: ScoreSizes) -> float:
+def _noise_of_counts(plain: str, asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> float:
     n, c, root = sizes.records.n, sizes.n_classes, math.sqrt(sizes.by)
     if asked.confusion:
         scale, cells = root * sizes.moved / budget.scales["confusion"], c
@@ -321,7 +321,7 @@ def _noise_of_counts(plain: str, asked: Asked, budget: Budget, sizes: ScoreSizes
     return 0.0
 
 
-def _needed_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> float:
+def _needed_of_groups(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> float:
     """Records that a group must have for its scores."""
     needed = 0.0
     if asked.ranked or asked.confusion:
@@ -333,7 +333,7 @@ def _needed_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> float:
     return needed
 
 
-def _tell_of_groups(asked: Asked, budget: Budget, sizes: ScoreSizes) -> None:
+def _warn_of_groups(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
     """Tell of groups, of which each has about so many records and noise hides as many."""
     each, needed = sizes.records.n / (sizes.by - 1), _needed_of_groups(asked, budget, sizes)
     if needed <= max(each, 1.0):

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._accounting.budget import Part
-from dpsubspace._estimators.score_request import Asked, PublicGroups
+from dpsubspace._estimators.score_request import PublicGroups, ScoreRequest
 from dpsubspace._release.mechanisms import BoundedL1Sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import side_by_side, where_rows_are
+from dpsubspace._rows.remote import rowwise, side_by_side
 from dpsubspace._statistics.score_cells import (
     ERRORS,
     FINE,
@@ -49,7 +49,7 @@ _EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
 _IN_ONE = 0.9
 
 
-def parts_of(asked: Asked) -> dict[str, Part]:
+def parts_of(asked: ScoreRequest) -> dict[str, Part]:
     """Releases, with their shares of epsilon."""
     parts, left = {}, 1.0
     if asked.sums:
@@ -69,11 +69,11 @@ def parts_of(asked: Asked) -> dict[str, Part]:
 
 
 @dataclass(frozen=True)
-class Said:
+class RowScores:
     """What is counted of the rows: nothing of it is public yet."""
 
-    asked: Asked  # What it is for
-    # Arrays of rows, where these lie: all that is made of them goes through `where_rows_are`.
+    asked: ScoreRequest  # What it is for
+    # Arrays of rows, where these lie: all that is made of them goes through `rowwise`.
     y: Any  # (n_rows,): index of each label, or targets
     classes: np.ndarray  # (c,): labels; none of a regressor
     records: Records  # Whose the rows are
@@ -88,7 +88,7 @@ class Said:
     units: Mapping[str, float]
     by: PublicGroups | None = None  # Groups of which each has a score
 
-    def released(self, releases: Releases, rng: np.random.Generator) -> list[Found]:
+    def released(self, releases: Releases, rng: np.random.Generator) -> list[ReleasedCounts]:
         """Release all that was asked for: found of all records, and then of each group."""
         asked, some = self.asked, 1 if self.by is None else self.by.n_groups
         cells: list[list[Counted]] = [[] for _ in range(some)]
@@ -104,7 +104,7 @@ class Said:
             sums = [*self._means(releases)]
         if asked.errors_together:
             sums = [None if each is None else each.in_order() for each in sums]
-        return [Found(*each, rng) for each in zip(cells, labels, sums, strict=True)]
+        return [ReleasedCounts(*each, rng) for each in zip(cells, labels, sums, strict=True)]
 
     def _counts(
         self, releases: Releases, name: str, cells: Any, size: int, *, apart: bool = False
@@ -116,7 +116,7 @@ class Said:
         groups = 1
         if apart and self.by is not None:
             groups = self.by.n_groups
-            cells = where_rows_are(_apart, cells, self.by.group, size)
+            cells = rowwise(_apart, cells, self.by.group, size)
         total = counted(cells, groups * size, self.records)
         found = releases.laplace(name, total).reshape(-1, groups, size)
         return found.swapaxes(0, 1), _scale(releases, name, total)
@@ -145,7 +145,7 @@ class Said:
         size, first = 2 * (max(map(len, edges)) - 1), -1
         if self.threshold is not None:
             first = int(np.searchsorted(edges[0][1:-1], self.threshold)) + 1
-        cells = where_rows_are(_cells_of_scores, edges, self.scores, self.y, first, self.predicted)
+        cells = rowwise(_cells_of_scores, edges, self.scores, self.y, first, self.predicted)
         counts, scale = self._counts(releases, "cells", cells, size, apart=True)
         found = []
         for j in range(k):
@@ -174,14 +174,14 @@ class Said:
             fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
             return [each.astype(np.float64) for each in fine], grids
         grid = fine_edges(probabilities=self.probabilities)
-        cells = where_rows_are(np.searchsorted, grid, self.scores)
+        cells = rowwise(np.searchsorted, grid, self.scores)
         counts, _ = self._counts(releases, "edges", cells, FINE)
         n = self.records.n
         fine = [on_simplex(each, n) for each in counts[0]]
         beside = slice(FINE // 2 - 1, FINE // 2 + 1)
         most = max(max(each.max(), each[beside].sum()) for each in fine)
         if not self.probabilities and most > _IN_ONE * n:
-            _tell_of_scale()
+            _warn_of_scale()
         return fine, [grid] * len(fine)
 
     def _edges(self, fine: np.ndarray, grid: np.ndarray, k: int) -> np.ndarray:
@@ -207,10 +207,10 @@ class Said:
         records, asked = self.records, self.asked.sums
         shares, largest = np.array([*asked.values()]), 1.0
         if "range" in releases and releases.budget.private:
-            cells = where_rows_are(error_cells, self.numbers["error"])
+            cells = rowwise(error_cells, self.numbers["error"])
             counts, scale = self._counts(releases, "range", cells, ERRORS)
             largest = largest_error(counts[0, 0], scale, records.n)
-        columns = [where_rows_are(_column, self._base(name), name, largest) for name in asked]
+        columns = [rowwise(_column, self._base(name), name, largest) for name in asked]
         values = side_by_side(*columns)
         if self.by is None:
             total, groups = bounded_sums(values, shares, records), 1
@@ -266,7 +266,7 @@ def _column(numbers: np.ndarray, name: str, largest: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReleasedCounts:
     """What was released, from which metrics are read."""
 
     cells: list[Counted]  # Counts by score: of the second of two classes, or of each of more
@@ -325,7 +325,7 @@ def _hidden_variance() -> PrivacyError:
     )
 
 
-def _tell_of_scale() -> None:
+def _warn_of_scale() -> None:
     """Warn of decision values of another size than the grid is made for, as it was released."""
     warn(
         "nearly all decision values of the model fall into one bin of the histogram from which"

@@ -25,7 +25,7 @@ from dpsubspace.exceptions import warn
 # What scoring gives back: metrics with intervals, each with what the call cost.
 
 
-def _tell_of_pairs() -> None:
+def _warn_of_pairs() -> None:
     """Warn that what is asked for is of the pair that `private_score` gave before."""
     warn(
         "private_score gives the score itself and no pair (value, privacy) any more: write score ="
@@ -139,17 +139,17 @@ class PrivateScore(PrivateResult):
     # The pair that it was before ------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        _tell_of_pairs()
+        _warn_of_pairs()
         return iter((self, self.privacy_))
 
     def __getitem__(self, place: int) -> Any:
-        _tell_of_pairs()
+        _warn_of_pairs()
         return (self, self.privacy_)[place]
 
     @property
     def privacy(self) -> PrivacyGuarantee | None:
         """What the call cost, as the pair had it."""
-        _tell_of_pairs()
+        _warn_of_pairs()
         return self.privacy_
 
 
@@ -281,7 +281,7 @@ _WITH_CURVE = "roc_auc"
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScoreRequest:
     """Metrics as they were asked for, and what has to be released for them."""
 
     names: tuple[str, ...]  # As they were asked for
@@ -291,7 +291,7 @@ class Asked:
     pos: int | None = None
 
     @classmethod
-    def of(cls, metric: Any) -> Asked:
+    def of(cls, metric: Any) -> ScoreRequest:
         """ValueError unless all are known and of one kind of model."""
         one = isinstance(metric, str)
         names = (metric,) if one else tuple(metric) if isinstance(metric, Sequence) else ()
@@ -310,18 +310,18 @@ class Asked:
             )
         return cls(names, plain, one)
 
-    def only(self, plain: set[str]) -> Asked:
+    def only(self, plain: set[str]) -> ScoreRequest:
         """The same of some metrics alone, by their names in METRICS."""
         pairs = [each for each in zip(self.names, self.plain, strict=True) if each[1] in plain]
         names, left = zip(*pairs, strict=True)
         return replace(self, names=names, plain=left)
 
-    def without(self, plain: set[str]) -> Asked | None:
+    def without(self, plain: set[str]) -> ScoreRequest | None:
         """The same without some metrics; None where no other is left."""
         left = {*self.plain} - plain
         return self.only(left) if left else None
 
-    def about(self, classes: np.ndarray, pos_label: Any) -> Asked:
+    def about(self, classes: np.ndarray, pos_label: Any) -> ScoreRequest:
         """The same for a model of such classes; ValueError where they do not fit."""
         if len(classes) == 2:
             plain = tuple("roc_auc" if name == "roc_auc_ovr" else name for name in self.plain)

@@ -17,8 +17,8 @@ from dpsubspace._estimators.model_outputs import (
     check_types_for,
     threshold_of,
 )
-from dpsubspace._estimators.score_release import Said
-from dpsubspace._estimators.score_request import Asked, PublicGroups
+from dpsubspace._estimators.score_release import RowScores
+from dpsubspace._estimators.score_request import PublicGroups, ScoreRequest
 from dpsubspace._rows.blocks import ROWS
 from dpsubspace._rows.columns import as_rows
 from dpsubspace._rows.elsewhere import load
@@ -41,7 +41,7 @@ class ScoredRows:
     """Checked rows, of which a model has said nothing yet."""
 
     says: Outputs
-    asked: Asked
+    asked: ScoreRequest
     by: PublicGroups | None
     X: Any
     y: np.ndarray  # indices of classes, or targets
@@ -50,7 +50,7 @@ class ScoredRows:
 
     @classmethod
     def checked(
-        cls, says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
+        cls, says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredRows:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         X = checked_by(as_rows, unwrapped("X", X, read=False))
@@ -71,7 +71,7 @@ class ScoredRows:
         apart = None if by is None else PublicGroups.of(by, says.model, X, len(y))
         return cls(says, asked, apart, X, y, records, _width(says.model, X))
 
-    def said(self) -> Said:
+    def compute(self) -> RowScores:
         check_model(self.says, self.asked)
         found = by_record(self.X, self.records, self._outputs)
         return _said(self.says, self.asked, self.by, self.y, self.records, found)
@@ -84,13 +84,13 @@ class ScoredRows:
         return found | {name: NUMBERS[name].of(some) for name in _numbers(asked)}
 
 
-def check_model(says: Outputs, asked: Asked) -> None:
+def check_model(says: Outputs, asked: ScoreRequest) -> None:
     """ValueError unless a model says what metrics need."""
     if "calibration_curve" in asked.plain and not hasattr(says.model, "predict_proba"):
         raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
 
 
-def _numbers(asked: Asked) -> list[str]:
+def _numbers(asked: ScoreRequest) -> list[str]:
     """Names of the numbers of each row that metrics need."""
     names = dict.fromkeys(name.partition("^")[0] for name in asked.sums)
     names |= {"error": None} if asked.regression else {}  # of which a bound is found first
@@ -99,17 +99,17 @@ def _numbers(asked: Asked) -> list[str]:
 
 def _said(
     says: Outputs,
-    asked: Asked,
+    asked: ScoreRequest,
     by: PublicGroups | None,
     y: Any,
     records: Records,
     found: Mapping[str, Any],
-) -> Said:
+) -> RowScores:
     probabilities, threshold = hasattr(says.model, "predict_proba"), None
     if asked.ranked and asked.labels and len(says.classes) == 2:
         threshold = threshold_of(says.model, probabilities=probabilities)
     names = _numbers(asked)
-    return Said(
+    return RowScores(
         asked,
         y,
         says.classes,
@@ -150,7 +150,7 @@ class ScoredParts:
     """The same of Dask collections, of which the model has said all where their blocks lie."""
 
     says: Outputs
-    asked: Asked
+    asked: ScoreRequest
     by: PublicGroups | None
     arrays: Mapping[str, RemoteRows]
     records: Records
@@ -158,7 +158,7 @@ class ScoredParts:
 
     @classmethod
     def checked(
-        cls, says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
+        cls, says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredParts:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         check_model(says, asked)
@@ -172,7 +172,7 @@ class ScoredParts:
         apart = None if levels is None else PublicGroups(levels, arrays[_GROUP])  # type: ignore[arg-type]
         return cls(says, asked, apart, arrays, records, _width(says.model, X))
 
-    def said(self) -> Said:
+    def compute(self) -> RowScores:
         y = self.arrays[ROWS]
         return _said(self.says, self.asked, self.by, y, self.records, self.arrays)
 
@@ -189,7 +189,7 @@ class _BlockOfScores:
     """
 
     says: Outputs
-    asked: Asked
+    asked: ScoreRequest
     by: Any
     alone: bool
 
@@ -219,7 +219,7 @@ class _BlockOfScores:
         return kinds | {name: (np.float64, ()) for name in _numbers(asked)}
 
 
-def refuse_exact_scores(target: Target, asked: Asked) -> None:
+def refuse_exact_scores(target: Target, asked: ScoreRequest) -> None:
     """ValueError where all scores would have to be in one place."""
     if asked.ranked and not target.private:
         raise ValueError(
@@ -229,7 +229,7 @@ def refuse_exact_scores(target: Target, asked: Asked) -> None:
 
 
 def scored_rows(
-    says: Outputs, asked: Asked, by: Any, X: Any, y: Any, groups: Any
+    says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
 ) -> ScoredRows | ScoredParts:
     for name, given in (("X", X), ("y", y)):
         if given is None:

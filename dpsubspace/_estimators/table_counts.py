@@ -34,8 +34,8 @@ from dpsubspace._tables.cells import (
     CellColumn,
     cells_of_columns,
     read_columns,
-    tell_of_unlisted,
     values_of,
+    warn_of_unlisted,
 )
 from dpsubspace._tables.schema import Schema, Table, as_schema
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -354,8 +354,8 @@ def private_counts(
     noise = as_noise(random_state)
     call = PrivateCall("private_counts", budget, noise, records, len(names), public)
     added = _noise(budget, noise_of)
-    _tell_of_noise(added, math.prod(shape), records.n, records.unit)
-    releases = call.paid()
+    _warn_of_noise(added, math.prod(shape), records.n, records.unit)
+    releases = call.open()
     raw = sum_over_parts(_counted, table, part, axes, records)
     noisy = _released(raw, releases, noise_of).reshape(shape)
     counts = _consistent(noisy, records.n) if target.private else noisy
@@ -375,7 +375,7 @@ def private_counts(
         {axis.name: axis.edges for axis in axes if axis.edges is not None},
         call.guarantee,
     )
-    tell_of_unlisted(_unlisted(found, axes), schema)
+    warn_of_unlisted(_unlisted(found, axes), schema)
     return found
 
 
@@ -460,7 +460,7 @@ def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:
     return onto_margins(noisy, [onto_total(margin, n) for margin in margins])
 
 
-def _tell_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
+def _warn_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
     if noise.scale == 0 or n / n_cells >= noise.deviation:
         return
     made = n_cells * noise.positive(1.0)

@@ -57,7 +57,7 @@ _HIDDEN = 0.5
 
 
 @dataclass(frozen=True)
-class Purchase:
+class RangeSearch:
     names: tuple[str, ...]  # What the ranges are of
     gaps: bool  # Whether there may be missing values
     share: float = 1.0  # Of the budget; the rest is for others
@@ -150,7 +150,7 @@ def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class EncodingPlan:
     schema: Schema
     interactions: bool | str
     by_column: bool = False  # for a model that scales every column by itself
@@ -168,10 +168,10 @@ class TablePlan:
             alike=self.alike,
         )
 
-    def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> Purchase:
+    def purchase(self, share: float = 1.0, *, also: tuple[str, ...] = ()) -> RangeSearch:
         names = self.schema.private_ranges
         gaps = any(self.schema[name].missing for name in names)
-        return Purchase((*names, *also), gaps, share)
+        return RangeSearch((*names, *also), gaps, share)
 
 
 @public
@@ -363,14 +363,14 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         """
         target, plan = checked_target(self), self._plan()
         table, _ = read_rows(X, plan.schema, groups=groups)
-        tell_of_dropped(X, plan.schema)
+        warn_of_dropped(X, plan.schema)
         records = check_groups(groups, table.numbers)
         purchase = plan.purchase()
         purchase.check_found(target, table.numbers)
         budget = purchase.budget(target, records.n)
         purchase.check_legible(budget, records)
         noise, public = as_noise(self.random_state).child("table"), ("schema of the table",)
-        releases = PrivateCall(self, budget, noise, records, len(plan.schema), public).paid()
+        releases = PrivateCall(self, budget, noise, records, len(plan.schema), public).open()
         self._learn(target, plan, purchase, table.numbers, releases)
         self._reordered = is_reordered(X, plan.schema)
         return self
@@ -426,12 +426,12 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
     # The fit --------------------------------------------------------------------------------
 
-    def _plan(self) -> TablePlan:
+    def _plan(self) -> EncodingPlan:
         if not isinstance(self.interactions, str):
             check_bool("interactions", self.interactions)
         else:
             check_choice("interactions", self.interactions, (True, False, "auto", LEARNED))
-        return TablePlan(as_schema(self.schema), self.interactions)
+        return EncodingPlan(as_schema(self.schema), self.interactions)
 
     def _budget(self, sizes: Sizes) -> Budget:
         return self._plan().purchase().budget(checked_target(self), sizes.n_samples)
@@ -439,8 +439,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     def _learn(
         self,
         target: Target,
-        plan: TablePlan,
-        purchase: Purchase,
+        plan: EncodingPlan,
+        purchase: RangeSearch,
         numbers: np.ndarray,
         releases: Releases,
         targets: np.ndarray | None = None,
@@ -467,7 +467,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         return ranges
 
 
-def tell_of_dropped(X: Any, schema: Schema) -> None:
+def warn_of_dropped(X: Any, schema: Schema) -> None:
     if names := unnamed_columns(X, schema):
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         warn(
@@ -480,7 +480,7 @@ def tell_of_dropped(X: Any, schema: Schema) -> None:
         )
 
 
-def tell_of_target(y: Any, schema: Schema) -> None:
+def warn_of_target(y: Any, schema: Schema) -> None:
     """Warn where a series or frame of targets has the name of a column of the schema: by names."""
     names = names_of(y) or [getattr(y, "name", None)]
     if both := [name for name in names if isinstance(name, str) and name in schema]:

@@ -21,7 +21,7 @@ from dpsubspace._names import public
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 from dpsubspace._statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._statistics.table_cells import (
     STAGES,
@@ -50,8 +50,8 @@ from dpsubspace._tables.cells import (
     in_unit,
     middle_of,
     scale_points,
-    tell_of_unlisted,
     values_of,
+    warn_of_unlisted,
 )
 from dpsubspace._tables.parts import read_anywhere
 from dpsubspace._tables.schema import Schema, Table, as_schema
@@ -441,9 +441,9 @@ def private_summary(
     at each of 12 stages of a search, counts of the numbers between the midpoints of three searches,
     for each column and group. A row is in one group. It is in one cell of each of the c tables of
     counts, so that they have the L2 sensitivity sqrt(c) (``"zero_out"``) or sqrt(2 c)
-    (``"replace_one"``). To the sums of d columns it brings 2 d numbers from -1 to 1: sqrt(2 d),
-    or twice that. It is in one cell of each of d columns at each stage: sqrt(d) or sqrt(2 d). Rows
-    of a person count for parts that add up to at most 1, for the same bounds. Event: Gaussian
+    (``"replace_one"``). To the sums of d columns it contributes 2 d numbers from -1 to 1: sqrt(2
+    d), or twice that. It is in one cell of each of d columns at each stage: sqrt(d) or sqrt(2 d).
+    Rows of a person count for parts that add up to at most 1, for the same bounds. Event: Gaussian
     mechanisms, calibrated together. Assumed public: the number of rows (with `groups`, of persons),
     the schema, all parameters, and that the data pass the checks.
 
@@ -508,12 +508,12 @@ def private_summary(
     noise = as_noise(random_state)
     public = ("schema of the table",)
     call = PrivateCall("private_summary", budget, noise, records, len(schema), public)
-    _tell_of_noise(budget, plan, records)
-    releases = call.paid()
+    _warn_of_noise(budget, plan, records)
+    releases = call.open()
     with plain_arithmetic(None):
         found = plan.released(table, records, releases, float(level))
     entries = tuple(found.entries(float(level)))
-    tell_of_unlisted(plan.unlisted(entries, records.n), schema)
+    warn_of_unlisted(plan.unlisted(entries, records.n), schema)
     return PrivateSummary(
         entries,
         plan.groups,
@@ -526,7 +526,7 @@ def private_summary(
     )
 
 
-def _tell_of_noise(budget: Budget, plan: _Summary, records: Records) -> None:
+def _warn_of_noise(budget: Budget, plan: _Summary, records: Records) -> None:
     if not budget.private:
         return
     relation = budget.target.neighboring_relation
@@ -611,7 +611,7 @@ class _Summary:
     def released(
         self, table: Table, records: Records, releases: Releases, confidence: float
     ) -> _Found:
-        group = where_rows_are(self._group, table)
+        group = rowwise(self._group, table)
         noise: dict[str, float] = {}
         counts, deviation = self._counts(table, group, records, releases)
         n = float(records.n)

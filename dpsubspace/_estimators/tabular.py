@@ -30,26 +30,26 @@ from dpsubspace._array import check_device
 from dpsubspace._checks import is_collection, is_dataset, is_elsewhere, shown
 from dpsubspace._compat import nameless, run_inside, with_callbacks
 from dpsubspace._estimators.base import (
-    Checked,
-    Given,
+    CheckedFit,
+    FitData,
     PrivateCall,
     PrivateEstimator,
     checked_target,
 )
 from dpsubspace._estimators.column_importances import importances_of
-from dpsubspace._estimators.context import with_words
-from dpsubspace._estimators.copies import tell_of_copy
+from dpsubspace._estimators.context import explain_unknown_parameters
+from dpsubspace._estimators.copies import warn_of_copy
 from dpsubspace._estimators.copies_in_tables import copying_column_of_table
 from dpsubspace._estimators.dpsgd import DPSGDFClassifier
 from dpsubspace._estimators.model_outputs import r2_of_blocks
 from dpsubspace._estimators.regression import DPLinearRegression, RegressionFit
 from dpsubspace._estimators.table_encoder import (
-    Purchase,
+    EncodingPlan,
+    RangeSearch,
     TableEncoder,
-    TablePlan,
     read_rows,
-    tell_of_dropped,
-    tell_of_target,
+    warn_of_dropped,
+    warn_of_target,
 )
 from dpsubspace._forms import Maybe, NumberArray, Pair
 from dpsubspace._names import public
@@ -57,9 +57,9 @@ from dpsubspace._release.noise import NoiseSource, as_noise
 from dpsubspace._rows.inputs import check_of_blocks
 from dpsubspace._rows.public import check_order_of_sets
 from dpsubspace._rows.records import check_groups
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import rowwise
 from dpsubspace._rows.same_rows import refuse_private
-from dpsubspace._rows.seen_rows import remember
+from dpsubspace._rows.seen_rows import note_rows
 from dpsubspace._tables.encoding import LEARNED, Encoding
 from dpsubspace._tables.forming import formed_rows, is_formed
 from dpsubspace._tables.kinds import PrivateRange, Range
@@ -183,12 +183,12 @@ class _Parts:
     """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
 
     target: Target  # Privacy that is asked for
-    table: TablePlan  # Parameters of the encoding
+    table: EncodingPlan  # Parameters of the encoding
     model: Any  # Parameters of the model's fit
     limits: tuple[Any, Any] | None  # Public range of the targets
     estimates_target: bool  # Whether that is estimated privately
 
-    def purchase(self, n_targets: int | None) -> Purchase:
+    def purchase(self, n_targets: int | None) -> RangeSearch:
         count = (n_targets or 1) if self.estimates_target else 0
         names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
         return self.table.purchase(_RANGES_SHARE, also=names)
@@ -282,8 +282,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     Released, one after the other: ranges that are estimated privately, of columns and of the
     target, as by :class:`TableEncoder`, with a fifth of the budget (of mu^2); for regressors that
     take a range of targets as it is, a noisy mean and a noisy mean deviation of the targets on it,
-    with a twentieth; and what the model releases. A row brings each target z in [-1, 1], so that c
-    sums of these move by at most sqrt(c) in L2 norm (``"zero_out"``) or 2 sqrt(c)
+    with a twentieth; and what the model releases. A row contributes each target z in [-1, 1], so
+    that c sums of these move by at most sqrt(c) in L2 norm (``"zero_out"``) or 2 sqrt(c)
     (``"replace_one"``), and the sums of ``|z - m|``, with m the noisy mean, by at most the norm of
     ``1 + |m|``. Event: the composition of Gaussian mechanisms, which never costs more than
     `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
@@ -381,7 +381,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     # Public surface -------------------------------------------------------------------------
 
-    @with_words
+    @explain_unknown_parameters
     @with_callbacks
     def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
@@ -429,7 +429,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         if is_regressor(self):
             limits = getattr(model, "target_bounds_", limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
-        tell_of_copy(self, copying_column_of_table(self[0].encoding_, model))
+        warn_of_copy(self, copying_column_of_table(self[0].encoding_, model))
         return self
 
     @property
@@ -484,7 +484,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             Accuracy or R2.
         """
         if is_regressor(self):
-            self._tell_of_score()
+            self._warn_of_score()
             if is_collection(X):
                 return r2_of_blocks(self, X, y, sample_weight)
             return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
@@ -506,12 +506,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     @property
     def _whole(self) -> Any:
         encoder, model = self._checked_steps()
-        budget = {name: self._one_value(name) for name in _OF_BUDGET}
+        budget = {name: self._agreed_value(name) for name in _OF_BUDGET}
         seeds = (self.random_state, model.random_state, encoder.random_state)
         seed = next((seed for seed in seeds if seed is not None), None)
-        return _Whole(**budget, random_state=seed, _address=self._address)
+        return _PipelineBudget(**budget, random_state=seed, _address=self._address)
 
-    def _one_value(self, name: str) -> Any:
+    def _agreed_value(self, name: str) -> Any:
         own, model = getattr(self, name), self.steps[-1][1]
         whole = getattr(model, name) if own is None else own
         for step, part in self.steps:
@@ -572,16 +572,16 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         given = _given_to(model, X_public, y_public)
         parts.check_target(model, labelled=y_public is not None)
         noise, of_model = self._noises()
-        tell_of_target(y, parts.table.schema)
+        warn_of_target(y, parts.table.schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, parts.table.schema, y, check, groups)
-        remember(self, X, table)
+        note_rows(self, X, table)
         reordered = is_reordered(X, parts.table.schema)
         public = _read_public(X_public, parts.table, named=reordered)
         check_order_of_sets(X_public, y_public)
         sets = public if isinstance(public, tuple) else (public,)
-        refuse_private(Given(X, y, groups, X_public, y_public), table, sets)
-        tell_of_dropped(X, parts.table.schema)
+        refuse_private(FitData(X, y, groups, X_public, y_public), table, sets)
+        warn_of_dropped(X, parts.table.schema)
         records = check_groups(groups, table.numbers)
         # What may be refused is refused before anything is paid for.
         checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
@@ -669,7 +669,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     def _encoded(
         self,
         parts: _Parts,
-        purchase: Purchase,
+        purchase: RangeSearch,
         ranges: Budget,
         table: Table,
         targets: np.ndarray | None,
@@ -677,13 +677,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     ) -> tuple[Any, Any] | None:
         """Pay for all of the fit, and fit the encoder; the range of the targets."""
         encoder, _ = self._checked_steps()
-        releases = call.paid()
+        releases = call.open()
         try:
             found = encoder._learn(
                 parts.target, parts.table, purchase, table.numbers, releases, targets
             )
         except BaseException:
-            call.ended_after(ranges)
+            call.refund_to(ranges)
             raise
         if targets is None:
             return parts.limits
@@ -711,7 +711,7 @@ class _Noises:
 
 
 @dataclass(frozen=True)
-class _Whole:
+class _PipelineBudget:
     """The budget of a pipeline, wherever it was set; of seeds any, where one makes the noise."""
 
     epsilon: Any
@@ -783,7 +783,7 @@ def _checked(
     public: Any,
     given: Mapping[str, Any],
     n_records: int,
-) -> Checked:
+) -> CheckedFit:
     """Targets and public sizes as the model will take them; ValueError where it will refuse them.
 
     Rows are blank: nothing is known of encoded ones before there are ranges.
@@ -792,7 +792,7 @@ def _checked(
     encoding = parts.table.encoding(parts.target, n_records)
 
     def blank(table: Any) -> Any:
-        return where_rows_are(_blank, table, encoding.n_features)
+        return rowwise(_blank, table, encoding.n_features)
 
     several = isinstance(public, tuple)
     X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
@@ -801,7 +801,7 @@ def _checked(
         plan = parts.model.for_table(encoding, parts.limits or (-1.0, 1.0))
         copied: Any = clone(model)
         rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
-        return copied._check(plan, Given(blank(table), y, X_public=X_public, **rest))
+        return copied._check(plan, FitData(blank(table), y, X_public=X_public, **rest))
 
 
 def _encoded_rows(
@@ -819,8 +819,8 @@ def _encoded_rows(
         and is_formed(encoding, n_records)
         and (not here or _nameless(encoder, table))
     ):
-        return where_rows_are(formed_rows, table, encoding)
-    return encoder.transform(table) if here else where_rows_are(encoding, table)
+        return rowwise(formed_rows, table, encoding)
+    return encoder.transform(table) if here else rowwise(encoding, table)
 
 
 def _nameless(encoder: TableEncoder, table: Table) -> bool:
@@ -848,7 +848,7 @@ def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
 
 
 def _read_public(
-    X_public: Any, plan: TablePlan, *, named: bool
+    X_public: Any, plan: EncodingPlan, *, named: bool
 ) -> tuple[Table, ...] | Table | None:
     read = partial(read_table, schema=plan.schema, named=named)
     if isinstance(X_public, tuple):

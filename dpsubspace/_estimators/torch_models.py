@@ -20,14 +20,14 @@ from dpsubspace._array import check_device, namespace
 from dpsubspace._checks import check_bool, check_integer
 from dpsubspace._compat import with_callbacks
 from dpsubspace._estimators.advice import (
-    tell_of_bounds,
-    tell_of_unreached,
-    tell_of_wrong_range,
     warn_of_bounds,
+    warn_of_found_bounds,
     warn_of_limits,
     warn_of_noise,
+    warn_of_unreached,
+    warn_of_wrong_range,
 )
-from dpsubspace._estimators.base import Checked, Given, Plan, checked_descent, checked_target
+from dpsubspace._estimators.base import CheckedFit, FitData, Plan, checked_descent, checked_target
 from dpsubspace._estimators.bounds import Bounded, Bounds, Limits, MappedRows, ScaledRows
 from dpsubspace._estimators.context import estimator
 from dpsubspace._estimators.guide import (
@@ -471,19 +471,19 @@ class DPModuleClassifier(PrivateClassifier):
     def _plan(self) -> ModuleFit:
         return _module_fit(self, MappedRows(RowMap(norm=None)), LABELS)
 
-    def _check(self, plan: ModuleFit, given: Given) -> Checked:
+    def _check(self, plan: ModuleFit, given: FitData) -> CheckedFit:
         data, labels = self._labelled(given)
         _check_public(self, plan, data)
         public = () if data.public is None else (data.public.statement,)
-        return Checked(plan, data, labels.assumed + public, labels)
+        return CheckedFit(plan, data, labels.assumed + public, labels)
 
-    _advise = _advise_on_module
+    _warn_before_fit = _advise_on_module
 
-    def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
+    def _warn_after_fit(self, found: FittedModule, budget: Budget, checked: CheckedFit) -> None:
         n_samples, n_weights = checked.data.records.n, checked.plan.n_params
         find = partial(_unreached, self, found.outputs)
         limited = bool(found.outputs.kind)
-        tell_of_unreached(self, budget, n_samples, n_weights, find, limited=limited)
+        warn_of_unreached(self, budget, n_samples, n_weights, find, limited=limited)
 
     def _store(self, found: FittedModule, labels: Labels) -> None:
         self.classes_: np.ndarray = labels.classes
@@ -769,16 +769,16 @@ class DPModuleRegressor(PrivateRegressor):
     def _plan(self) -> ModuleFit:
         return _module_fit(self, None, VALUES)
 
-    def _check(self, plan: ModuleFit, given: Given) -> Checked:
+    def _check(self, plan: ModuleFit, given: FitData) -> CheckedFit:
         data, values = self._valued(given)
         _check_public(self, plan, data)
-        return Checked(plan, data, values.assumed, values)
+        return CheckedFit(plan, data, values.assumed, values)
 
-    _advise = _advise_on_module
+    _warn_before_fit = _advise_on_module
 
-    def _tell(self, found: FittedModule, budget: Budget, checked: Checked) -> None:
-        tell_of_bounds(self, self.bounds_found_, budget, checked.data.records.n)
-        tell_of_wrong_range(self, found.limits.focus)
+    def _warn_after_fit(self, found: FittedModule, budget: Budget, checked: CheckedFit) -> None:
+        warn_of_found_bounds(self, self.bounds_found_, budget, checked.data.records.n)
+        warn_of_wrong_range(self, found.limits.focus)
 
     def _store(self, found: FittedModule, values: Values) -> None:
         self.target_bounds_: tuple[np.ndarray, np.ndarray] = found.limits.target_bounds

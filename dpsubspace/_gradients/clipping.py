@@ -404,9 +404,9 @@ class PersonSource:
     what rounding does to a sum that is formed, or as the root of ``|v|^2 + e' T^2``, where e' is
     what it does to products, or as T if that is less. The record would bring ``min(1, C / f) v``,
     which is no longer than C, and moves by no more than v moves. What is reported instead, g, is
-    off by at most ``e T``, or its square by ``e' T^2``. What the record brings is then off by at
-    most ``|max(C, f) - max(C, g)|``: by ``8 e C`` or, since a difference of squares is that of the
-    roots times their sum, ``32 e' C``. For n records in two sums, this adds up to ``16 n e`` or
+    off by at most ``e T``, or its square by ``e' T^2``. What the record contributes is then off by
+    at most ``|max(C, f) - max(C, g)|``: by ``8 e C`` or, since a difference of squares is that of
+    the roots times their sum, ``32 e' C``. For n records in two sums, this adds up to ``16 n e`` or
     ``64 n e'`` clip norms. It may be one for a record and the other for the next one, or for the
     same in another table.
     """

@@ -28,7 +28,7 @@ from dpsubspace._array import (
 from dpsubspace._gradients.clipping import DenseGradients
 from dpsubspace._gradients.losses import Loss
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import RemoteRows, sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, rowwise, sum_over_parts
 
 # Bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
@@ -196,7 +196,7 @@ class LinearSource:
     def of(cls, loss: Loss, features: Any, *args: Any, **options: Any) -> Any:
         """Gradients of records, made where their features are."""
         if isinstance(features, RemoteRows):
-            return where_rows_are(cls, loss, features, *args, **options)
+            return rowwise(cls, loss, features, *args, **options)
         return cls(loss, features, *args, **options)
 
     @property

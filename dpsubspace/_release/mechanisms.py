@@ -72,7 +72,7 @@ class BoundedSum:
         Accountants take a Gaussian event's multiplier against the norm of a record and
         double the sensitivity themselves under ``"replace_one"``: the unit is therefore
         half of `replace_bound` there, so that one event is right under both relations. For
-        a batch that a record may have missed, the norm of what it brings counts as well.
+        a batch that a record may have missed, the norm of what it contributes counts as well.
         """
         if neighboring_relation == "zero_out":
             return self.norm_bound
@@ -122,12 +122,12 @@ def lattice_step(scale: float) -> float:
 def check_lattice(n_samples: int, *noise_multipliers: float) -> None:
     """ValueError where noise would be lost beside sums over so many records, or leave nothing.
 
-    An entry of a sum is at most n times the bound on what a record brings, and floats of that size
-    are apart by at most ``n 2^-52`` of it. Noise of a multiplier s is at least ``s / 2`` of that
-    bound wide, in both relations: with ``s >= n 2^-40`` it is 2^11 times as wide as what a float
-    leaves out. Its distribution is then that which the multiplier says, for all who use it. No
-    privacy rests on that. A step is more than 2^-26 of s times the bound, so that the sum has less
-    than ``n 2^26 / s <= 2^66`` steps.
+    An entry of a sum is at most n times the bound on what a record contributes, and floats of that
+    size are apart by at most ``n 2^-52`` of it. Noise of a multiplier s is at least ``s / 2`` of
+    that bound wide, in both relations: with ``s >= n 2^-40`` it is 2^11 times as wide as what a
+    float leaves out. Its distribution is then that which the multiplier says, for all who use it.
+    No privacy rests on that. A step is more than 2^-26 of s times the bound, so that the sum has
+    less than ``n 2^26 / s <= 2^66`` steps.
 
     Rounding of p entries makes noise of a multiplier s wider by ``s sqrt(p)`` steps, which must
     stay below 2^40.

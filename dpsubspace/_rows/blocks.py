@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, RowParts, rowwise
 from dpsubspace._rows.together import HELD, NAMES, joined_names
 
 # What parts hold from the beginning. Tables have codes of categories beside their numbers.
@@ -87,7 +87,7 @@ def dealt_out(parts: RowParts, values: np.ndarray, starts: np.ndarray) -> Remote
     `starts` has the number of the first row of each block, by the number of the block.
     """
     rows, first = parts.leaf(ROWS, parts.template[ROWS]), parts.leaf(FIRST, np.zeros(1, dtype=int))
-    return where_rows_are(_taken, np.asarray(values, dtype=np.float64), starts, first, rows)
+    return rowwise(_taken, np.asarray(values, dtype=np.float64), starts, first, rows)
 
 
 def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any) -> np.ndarray:

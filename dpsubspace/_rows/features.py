@@ -47,7 +47,7 @@ from dpsubspace._array import (
 from dpsubspace._rows.chunks import SHARED, over_chunks
 from dpsubspace._rows.formed import FormedRows, Layout
 from dpsubspace._rows.records import RecordRows, Records, RowMap, Shift
-from dpsubspace._rows.remote import RemoteRows, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, rowwise
 
 # Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
 # they should not leave the cache before they are used.
@@ -105,7 +105,7 @@ class Features(RecordRows):
     def of_rows(cls, X: Any, *args: Any, **options: Any) -> Any:
         """Features of rows, made where these are: here, or in parts elsewhere."""
         if isinstance(X, RemoteRows):
-            return where_rows_are(cls, X, *args, **options)
+            return rowwise(cls, X, *args, **options)
         return cls(X, *args, **options)
 
     def of(self, X: Array) -> Features:

@@ -34,9 +34,9 @@ from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.formed import FormedRows
 from dpsubspace._rows.records import check_order, split_groups
-from dpsubspace._rows.remote import RemoteRows, for_each_part, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, for_each_part, rowwise
 from dpsubspace._rows.same_rows import named_sets
-from dpsubspace._rows.seen_rows import remember
+from dpsubspace._rows.seen_rows import note_rows
 
 # Private rows, labels and targets ---------------------------------------------------------------
 
@@ -276,7 +276,7 @@ def _validated(
         with np.errstate(all="ignore"):
             found = validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
         if reset:
-            remember(estimator, X, found[0] if y else found)
+            note_rows(estimator, X, found[0] if y else found)
         return found
     except (ValueError, OverflowError) as error:
         message = str(error)
@@ -448,7 +448,7 @@ def check_classes(
         # Which labels occur is public where `classes` does not name them.
         found = [*for_each_part(np.unique, y)]
         labels, _ = check_classes(read_labels(_twice(np.concatenate(found))), classes)
-        return labels, where_rows_are(np.searchsorted, labels, y)
+        return labels, rowwise(np.searchsorted, labels, y)
     if classes is None:
         try:
             check_classification_targets(_twice(y) if grouped else y)

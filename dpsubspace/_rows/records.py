@@ -7,8 +7,8 @@ Lemma. Let S be the set of what single rows can bring to a sum, with 0 in it. A 
 rows brings ``sum_i w_i s_i`` with s_i in S, ``w_i >= 0`` and ``sum_i w_i <= 1``: a point of the
 convex hull of S. The longest vector of a convex hull is as long as the longest of the set, and its
 two furthest points are as far apart as those of the set (norms are convex functions). So a bound
-on what one row brings, and one on how far apart are what two rows bring, hold for one record and
-for two, whatever the number of their rows. This covers vectors, second moments with their
+on what one row contributes, and one on how far apart are what two rows bring, hold for one record
+and for two, whatever the number of their rows. This covers vectors, second moments with their
 ``sqrt(2) c^2``, counts in cells, and scores between 0 and 1.
 """
 
@@ -40,7 +40,7 @@ from dpsubspace._forms import Maybe, Number, Record, Text
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.columns import are_floats_too, as_column
 from dpsubspace._rows.formed import FormedRows
-from dpsubspace._rows.remote import RemoteRows, RowParts, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, RowParts, rowwise
 from dpsubspace._rows.together import HELD, PERSONS, PRESENT, parts_of_persons, whole
 
 # Maps of rows -----------------------------------------------------------------------------------
@@ -179,7 +179,8 @@ class Records:
 
     n: int  # Number of records, public
     # (n_rows,): part of its record that a row is: those of one record add up to at most 1,
-    # and those of a null record are 0, so that it brings exactly nothing. None stands for ones.
+    # and those of a null record are 0, so that it contributes exactly nothing. None stands for
+    # ones.
     weights: Array | None = None
     # (n_rows,): record of each row, from 0 to ``n - 1``. None where each row is a record.
     # How many rows there are is private where it is given.
@@ -351,9 +352,9 @@ class RecordRows:
 class NullRecords:
     """What takes the place of `groups` where some records are null: for tests and audits alone.
 
-    A null record brings exactly nothing and is still counted: two tables of which one has a null
-    record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass as
-    `groups` is a column, of which no entry can leave out a row.
+    A null record contributes exactly nothing and is still counted: two tables of which one has a
+    null record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass
+    as `groups` is a column, of which no entry can leave out a row.
 
     Groups are in numbers or text, or None. False in `present` makes the record of a row a null
     record; it is the same for all rows of one.
@@ -424,7 +425,7 @@ def _in_parts(parts: RowParts) -> Records:
     if n is None:
         raise RuntimeError("rows of persons have to be brought together when they are read.")
     index, held = parts.leaf(PERSONS, np.empty(0, np.int64)), parts.leaf(HELD, np.zeros(1, int))
-    weights = where_rows_are(parts_of_persons, index, held, exact_steps(n))
+    weights = rowwise(parts_of_persons, index, held, exact_steps(n))
     if PRESENT in parts.template:
         weights = weights * parts.leaf(PRESENT, np.empty(0, bool))
     return Records(n, weights, index, held)

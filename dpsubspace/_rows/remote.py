@@ -1,7 +1,7 @@
 """Rows that lie elsewhere, in parts, and what is made and added up of them there.
 
 No fit asks where its rows lie. What it makes of them (features, gradients) goes through
-:func:`where_rows_are` where it takes rows that may lie elsewhere, and what it adds up over them
+:func:`rowwise` where it takes rows that may lie elsewhere, and what it adds up over them
 through :func:`~dpsubspace._rows.chunks.over_chunks`. Where rows lie in parts on the workers of a
 cluster, the same functions run on each part, and sums come back. Noise is added to their total,
 which is known here alone.
@@ -82,11 +82,7 @@ class RemoteRows:
         if name in getattr(kind, "PUBLIC", ()):
             return getattr(self.template, name)
         found = getattr(kind, name, None)
-        return (
-            partial(where_rows_are, found, self)
-            if callable(found)
-            else where_rows_are(getattr, self, name)
-        )
+        return partial(rowwise, found, self) if callable(found) else rowwise(getattr, self, name)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("rows that lie on the workers of a cluster are not brought here.")
@@ -101,26 +97,24 @@ class RemoteRows:
         raise TypeError("of rows elsewhere it is not known here whether something is true.")
 
     def __eq__(self, other: object) -> bool:
-        raise TypeError(
-            "rows elsewhere are not compared here: use a function and `where_rows_are`."
-        )
+        raise TypeError("rows elsewhere are not compared here: use a function and `rowwise`.")
 
     def __getitem__(self, index: Any) -> RemoteRows:
         if not (isinstance(index, tuple) and index[0] == slice(None)):
             raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
-        return where_rows_are(operator.getitem, self, index)
+        return rowwise(operator.getitem, self, index)
 
     def __add__(self, other: Any) -> RemoteRows:
-        return where_rows_are(operator.add, self, other)
+        return rowwise(operator.add, self, other)
 
     def __sub__(self, other: Any) -> RemoteRows:
-        return where_rows_are(operator.sub, self, other)
+        return rowwise(operator.sub, self, other)
 
     def __mul__(self, other: Any) -> RemoteRows:
-        return where_rows_are(operator.mul, self, other)
+        return rowwise(operator.mul, self, other)
 
     def __truediv__(self, other: Any) -> RemoteRows:
-        return where_rows_are(operator.truediv, self, other)
+        return rowwise(operator.truediv, self, other)
 
 
 def _remotes(value: Any) -> list[RemoteRows]:
@@ -138,7 +132,7 @@ def is_remote(value: Any) -> bool:
     return bool(_remotes(value))
 
 
-def where_rows_are(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def rowwise(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """``function(*args, **options)``, made where the rows are that its arguments are made of."""
     if not any(map(is_remote, (*args, *options.values()))):
         return function(*args, **options)
@@ -150,7 +144,7 @@ def where_rows_are(function: Callable[..., Any], *args: Any, **options: Any) -> 
 
 def side_by_side(*columns: Any) -> Any:
     """Columns of the same rows in one array, made where the rows are."""
-    return where_rows_are(_stacked, *columns)
+    return rowwise(_stacked, *columns)
 
 
 def _stacked(*columns: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ _WORK = 10_000
 _MOST, _LEAST, _ENTRIES = 4096, 64, 1 << 16
 
 
-def remember(estimator: Any, X: Any, rows: Any) -> None:
+def note_rows(estimator: Any, X: Any, rows: Any) -> None:
     """Remember what an estimator is about to be fitted to: `X` as it was given, and its rows."""
     owner = _owner(X)
     for known in (_SEEN, _ROWS, _KEYS):

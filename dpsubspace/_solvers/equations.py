@@ -28,7 +28,7 @@ from dpsubspace._array import EPS, Total, slices, to_numpy
 from dpsubspace._release.mechanisms import BoundedSum, gram_sum, vector_sum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 from dpsubspace._statistics.counts import record_sums
 from dpsubspace._statistics.inverted_tests import Equations
 from dpsubspace._statistics.moments import noisy_moment, packed, symmetric
@@ -137,7 +137,7 @@ class Design:
     @cached_property
     def lengths(self) -> Any:
         """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
-        return where_rows_are(_lengths, self.rows)
+        return rowwise(_lengths, self.rows)
 
     def scores(self, weights: np.ndarray) -> Any:
         """Products of rows with weights (n_rows,). Private.
@@ -146,12 +146,12 @@ class Design:
         the place of its row, which one more row of another person moves, and residuals are counted
         in cells. Where each row is a record, places are public.
         """
-        return where_rows_are(_by_columns if self.records.grouped else matmul, self.rows, weights)
+        return rowwise(_by_columns if self.records.grouped else matmul, self.rows, weights)
 
     def residuals(self, weights: np.ndarray) -> Any:
         linear = self.family == "linear"
         scores = self.scores(weights)
-        return where_rows_are(_residuals, self.targets, scores, linear)
+        return rowwise(_residuals, self.targets, scores, linear)
 
     def cut(self, residuals: Any, most: float) -> Any:
         """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
@@ -161,15 +161,15 @@ class Design:
         """
         # Less than exact arithmetic allows, by more than rounding makes of a length.
         room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
-        return where_rows_are(_cut, residuals, self.lengths, room)
+        return rowwise(_cut, residuals, self.lengths, room)
 
     def curvature(self, weights: np.ndarray) -> Any:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
-        return where_rows_are(_curvature, self.scores(weights))
+        return rowwise(_curvature, self.scores(weights))
 
     def by_record(self, residuals: Any) -> Any:
-        """What each record brings to a score, ``z e`` of its rows by their parts, (n, p)."""
-        return where_rows_are(_by_record, self.rows * residuals[:, None], self.records)
+        """What each record contributes to a score, ``z e`` of its rows by their parts, (n, p)."""
+        return rowwise(_by_record, self.rows * residuals[:, None], self.records)
 
 
 # What is made of single rows, where they are.
@@ -261,16 +261,16 @@ def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> 
     for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
         block = rows[some] if factors is None else rows[some] * factors[some, None]
         if weights is not None:
-            # A row times the root of its part of the record brings that part of its product.
+            # A row times the root of its part of the record contributes that part of its product.
             block = block * np.sqrt(weights[some])[:, None]
         total.add(block.T @ block)
     return total
 
 
 def square_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
-    """Sum of the squares of residuals, each at most twice `most`: a record brings one of them."""
+    """Sum of squared residuals, each at most twice `most`: a record contributes one of them."""
     most = 2 * most
-    total, slack = record_sums(where_rows_are(_squares, residuals, most), design.records)
+    total, slack = record_sums(rowwise(_squares, residuals, most), design.records)
     bound = most**2 * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
 
@@ -278,11 +278,11 @@ def square_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
 def mass_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum of what :meth:`Design.cut` takes from the sizes of residuals.
 
-    Proof of the bound: a row brings what is cut, which is put into [0, largest_cut(most)], and
+    Proof of the bound: a row contributes what is cut, which is put into [0, largest_cut(most)], and
     several rows of a record bring their weighted mean.
     """
     bound = largest_cut(most)
-    lost = where_rows_are(_lost, residuals, design.cut(residuals, most), bound)
+    lost = rowwise(_lost, residuals, design.cut(residuals, most), bound)
     total, slack = record_sums(lost, design.records)
     bound = bound * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
@@ -295,14 +295,14 @@ def largest_cut(most: float) -> float:
 def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum over records of the outer product of what each brings to a score, packed.
 
-    Proof of the bounds: a record brings a vector q that is no longer than ``most sqrt(size)``
+    Proof of the bounds: a record contributes a vector q that is no longer than ``most sqrt(size)``
     (:func:`score_sum_of`), and it is cut to that length, since adding up several rows rounds. So
     those of :func:`~dpsubspace._release.mechanisms.gram_sum` hold. Persons count as a whole: what
     their rows have in common is in q, as in a covariance that is clustered by person.
     """
     bound = most * math.sqrt(design.size)
     if design.records.grouped:
-        found = where_rows_are(_within, design.by_record(residuals), bound)
+        found = rowwise(_within, design.by_record(residuals), bound)
         total = moment_sum(found, bound, Records.of_rows(design.n))
     else:
         total = moment_sum(design.rows, bound, design.records, residuals)
@@ -311,18 +311,18 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
 
 def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
     """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
-    roots = where_rows_are(np.sqrt, design.curvature(weights))
+    roots = rowwise(np.sqrt, design.curvature(weights))
     return moment_sum(design.rows, math.sqrt(design.size) / 2, design.records, roots)
 
 
 def size_counts(design: Design, residuals: Any) -> BoundedSum:
     """How many residuals are cut at each size but no smaller one, those of several rows by parts.
 
-    Proof of the bounds: a row is in one cell. A record brings a vector of numbers that are not
+    Proof of the bounds: a row is in one cell. A record contributes a vector of numbers that are not
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of a public step, of which sums are exact.
     """
-    cells = where_rows_are(_cells, residuals, design.lengths, math.sqrt(design.size))
+    cells = rowwise(_cells, residuals, design.lengths, math.sqrt(design.size))
     counts = sum_over_parts(cell_total, cells, len(_EDGES), design.records)
     return BoundedSum(counts, 1.0, math.sqrt(2))
 

@@ -9,9 +9,9 @@ head is a function of that and of the person's own rows: together that is joint 
 (Hsu, Huang, Roth, Roughgarden, Wu, 2014). So heads may use a person's rows as often as they like:
 for weights of kinds, for scales, and for a choice by errors that are left out.
 
-Design note. Most sums are of *unit vectors*: a person brings a matrix of norm 1, or nothing. How
-many rows a person has and how large they are is then no part of any bound, there is no norm to clip
-to, and huge rows are harmless. What is lost are the sizes. Directions need none, and a
+Design note. Most sums are of *unit vectors*: a person contributes a matrix of norm 1, or nothing.
+How many rows a person has and how large they are is then no part of any bound, there is no norm to
+clip to, and huge rows are harmless. What is lost are the sizes. Directions need none, and a
 step takes its own from a second sum that is made unit together with the first.
 """
 
@@ -41,7 +41,7 @@ from dpsubspace._statistics.persons import (
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 CHECK = "public directions"
 
-# Where the numbers come from: bounds on what a person brings are part of the proofs below. All
+# Where the numbers come from: bounds on what a person contributes are part of the proofs below. All
 # others were chosen by hand on persons as benchmarks/repro_personal.py makes them. No script varies
 # them: the grids of that one are for the constants of rivals.
 
@@ -70,7 +70,7 @@ _USUAL_NOISE, _USUAL_INTERCEPT, _USUAL_SCORES = 0.7, 0.17, 0.2
 # How much the second part of a round, which its step is divided by, counts beside the first.
 _BESIDE = 0.5
 
-# Bounds on what a person brings to the moments of heads.
+# Bounds on what a person contributes to the moments of heads.
 _HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 1.0, 1.0, 0.5
 
 # Noise of these moments, in variances of the targets, from which on usual values are taken.
@@ -257,8 +257,8 @@ def released_pairs(
 ) -> tuple[np.ndarray, float]:
     """Sum of the persons' pair statistics with noise, and the edge of the spectrum of noise.
 
-    Privacy: each person brings a vector of norm at most 1, a function of the person's own rows and
-    of released numbers, or zero. So the sum moves by at most 1 where the person becomes a null
+    Privacy: each person contributes a vector of norm at most 1, a function of the person's own rows
+    and of released numbers, or zero. So the sum moves by at most 1 where the person becomes a null
     person, and by at most 2 where replaced; rounding adds the slack of
     :meth:`~dpsubspace._statistics.persons.PersonRows.slack`. Event: one Gaussian mechanism, that of
     the part of the budget called `name`, on a Poisson batch of persons where that says so.
@@ -292,10 +292,10 @@ def released_doubt(
     Directions that the persons' weights are across to cannot be mended by rounds, of which each
     starts from heads along them.
 
-    Privacy: each person brings one number in [-1, 1], the logarithm of a quotient of the person's
-    own leave-one-out errors by priors that are public or released; 0 where there is none. So the
-    sum moves by at most 1 where the person becomes a null person, and by at most 2 where replaced,
-    and by the slack of rounding. Event: one Gaussian mechanism.
+    Privacy: each person contributes one number in [-1, 1], the logarithm of a quotient of the
+    person's own leave-one-out errors by priors that are public or released; 0 where there is none.
+    So the sum moves by at most 1 where the person becomes a null person, and by at most 2 where
+    replaced, and by the slack of rounding. Event: one Gaussian mechanism.
     """
     prior = HeadPrior.checking(start, outcome)
 
@@ -468,7 +468,7 @@ def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
 
 
 def head_moments(chunk: PersonChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
-    """What each person brings to the mean and covariance of heads and to the variance of noise.
+    """What each person contributes to mean and covariance of heads, and to the variance of noise.
 
     Five vectors one after another: the outer product of the person's own head from pairs of rows,
     packed; the person's head from single rows; a multiple of the second moment of what both are
@@ -519,7 +519,7 @@ class HeadMoments(NamedTuple):
 def released_heads(persons: PersonRows, releases: Releases, white: np.ndarray) -> HeadMoments:
     """Release what heads along the directions are like.
 
-    Privacy: what a person brings has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
+    Privacy: what a person contributes has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
     function of the person's own rows and of released directions, and so a norm of at most the root
     of the sum of their squares. The sum moves by that or twice that, and the slack of rounding.
     Event: one Gaussian mechanism.
@@ -581,9 +581,9 @@ def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
 def released_comparison(persons: PersonRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
     """The same kinds of heads, each weighted by how well it does for all persons.
 
-    Privacy: a person brings the differences of their mean losses, a vector that is a function of
-    their own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2, and
-    the slack of rounding. Event: one Gaussian mechanism.
+    Privacy: a person contributes the differences of their mean losses, a vector that is a function
+    of their own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2,
+    and the slack of rounding. Event: one Gaussian mechanism.
     """
     size = len(prior.candidates)
 

@@ -63,7 +63,7 @@ _IN_OCTAVE, _NOTHING, _OUTERMOST = 0.15, 3, 3
 
 
 @dataclass(frozen=True)
-class Aim:
+class QuantileChoice:
     """Which of the likely values to choose for a group of columns.
 
     `coarse` and `fine` are the quantiles of size and of scale, and `window` the octaves about the
@@ -77,7 +77,7 @@ class Aim:
 
 
 # Scales of columns err to the side of those that are too large. Those of targets do not.
-COLUMNS, TARGETS = Aim(0.8, (-2, 0), 0.6, False), Aim(0.5, (-1, 1), 0.5, True)
+COLUMNS, TARGETS = QuantileChoice(0.8, (-2, 0), 0.6, False), QuantileChoice(0.5, (-1, 1), 0.5, True)
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,16 @@ class CellMap:
 
 
 @dataclass(frozen=True)
-class Given:
+class Expected:
     values: np.ndarray
     half_squares: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Given:
+    def of(cls, values: np.ndarray) -> Expected:
         return cls(values, 0.5 * (values**2).sum(axis=1))
 
-    def at(self, some: slice) -> Given:
-        return Given(self.values[some], self.half_squares[some])
+    def at(self, some: slice) -> Expected:
+        return Expected(self.values[some], self.half_squares[some])
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Noisy:
             np.zeros((n_columns, cell_map().matrix.shape[1])), np.full((n_columns, 1), np.inf)
         )
 
-    def log_likelihoods(self, expected: Given, columns: slice | int) -> np.ndarray:
+    def log_likelihoods(self, expected: Expected, columns: slice | int) -> np.ndarray:
         """Of distributions that give this, up to a constant: (columns, h)."""
         logs = self.values[columns] @ expected.values.T
         logs -= expected.half_squares
@@ -245,7 +245,7 @@ def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     return np.concatenate(counts)
 
 
-class InCells:
+class CellCounter:
     """Counts of columns in equal cells, again and again: of those that were moved in between."""
 
     def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
@@ -298,7 +298,7 @@ def in_units(
 
 
 @dataclass(frozen=True)
-class Coarse:
+class CoarseFit:
     location: np.ndarray
     scale: np.ndarray
     sizes: np.ndarray
@@ -309,7 +309,7 @@ class Coarse:
 class _Wide:
     """Distributions of all sizes, in the order of their octaves, and what they give in octaves."""
 
-    expected: Given
+    expected: Expected
     mean: np.ndarray
     square: np.ndarray
     octave: np.ndarray
@@ -329,7 +329,7 @@ def _wide() -> _Wide:
     octave -= octave.min()
     order = np.lexsort((heap, octave))
     shapes, octave, heap = shapes.at(order), octave[order], heap[order]
-    expected = Given.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
+    expected = Expected.of(shapes.masses(_octave_edges()) @ octave_map().matrix)
     total = np.bincount(octave, weights=shapes.prior)
     mean, square = shapes.mean, shapes.mean**2 + shapes.deviation**2
     return _Wide(expected, mean, square, octave, np.log(shapes.prior / total[octave]), heap)
@@ -367,7 +367,7 @@ def _octave_edges() -> np.ndarray:
     return np.concatenate([-powers[::-1], powers])
 
 
-def coarse(octaves: Sequence[Noisy], aims: Sequence[Aim]) -> list[Coarse]:
+def coarse(octaves: Sequence[Noisy], aims: Sequence[QuantileChoice]) -> list[CoarseFit]:
     """Fit all columns to distributions of any size, which is more likely to be that of others."""
     evidence = [_evidence(group) for group in octaves]
     together = np.concatenate([_added(pairs, _pairs().sizes) for pairs in evidence])
@@ -412,7 +412,9 @@ def _size_prior(average: np.ndarray | None) -> np.ndarray:
     return prior / prior.sum()
 
 
-def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) -> Coarse:
+def _located(
+    octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: QuantileChoice
+) -> CoarseFit:
     wide, pairs = _wide(), _pairs()
     sizes = normalised(_added(evidence, pairs.sizes) + np.log(prior))
     n_columns, n_octaves = sizes.shape
@@ -432,7 +434,7 @@ def _located(octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: Aim) 
     # A column in one octave may be anywhere in it.
     scale = np.hypot(scale, _IN_OCTAVE * location)
     within = (mode > _NOTHING) & (mode < n_octaves - _OUTERMOST)
-    return Coarse(location, scale, sizes, sure & within)
+    return CoarseFit(location, scale, sizes, sure & within)
 
 
 def _in_window(sizes: np.ndarray) -> np.ndarray:

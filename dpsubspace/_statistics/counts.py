@@ -26,7 +26,7 @@ from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import Slices, over_chunks
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 
 # Cells ------------------------------------------------------------------------------------------
 # Counts of the values of columns in cells, chunk by chunk: columns are not copied or sorted.
@@ -272,7 +272,7 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
     person with more rows moves theirs to other places, and rounding of the sums alone is in the
     slack of :meth:`~dpsubspace._rows.records.Records.slack`. Event: one Gaussian mechanism.
     """
-    values, records = where_rows_are(_in_unit, values), releases.records_of(values)
+    values, records = rowwise(_in_unit, values), releases.records_of(values)
     total, slack = record_sums(values, records)
     bound = math.sqrt(values.shape[1]) * (1 + slack)
     released = BoundedSum(total, norm_bound=bound, replace_bound=bound)
@@ -294,7 +294,7 @@ def noisy_parts(
     norm, where it lies elsewhere among the others. Gives the means and the standard deviation of
     their noise.
 
-    Privacy: a record brings a vector of numbers from 0 on that add up to at most 1. No norm is
+    Privacy: a record contributes a vector of numbers from 0 on that add up to at most 1. No norm is
     larger than that sum, so the vector has an L2 norm of at most 1, by which the total moves when
     the record becomes null. Two such vectors a and b have ``a @ b >= 0``, so that
     ``|a - b|^2 <= |a|^2 + |b|^2 <= 2``: a replaced record moves it by at most sqrt(2). A division

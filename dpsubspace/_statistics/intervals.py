@@ -24,9 +24,9 @@ from dpsubspace._statistics.cell_maps import (
     OFF,
     REACH,
     ROUNDED,
+    CellCounter,
     CellMap,
-    Coarse,
-    InCells,
+    CoarseFit,
     Noisy,
     cell_edges,
     cell_map,
@@ -126,7 +126,7 @@ def noisy_intervals(
     (fit,) = coarse([octaves], [COLUMNS])
     window = _Window(fit.location, fit.scale, Noisy.nothing(len(fit.location)))
     low, high = fit.location, fit.location
-    single, in_cells = np.zeros(len(low), dtype=bool), InCells(columns, weights)
+    single, in_cells = np.zeros(len(low), dtype=bool), CellCounter(columns, weights)
     for _ in range(releases.budget.parts[name].count - 1):
         cells = released(cell_map(), in_cells.about(window.location, window.unit))
         window.seen = window.seen.with_more(cells)
@@ -138,7 +138,7 @@ def noisy_intervals(
     return np.where(single, middle, low), np.where(single, middle, high), fit.sure
 
 
-def _intervals(window: _Window, fit: Coarse, level: float) -> tuple[np.ndarray, np.ndarray]:
+def _intervals(window: _Window, fit: CoarseFit, level: float) -> tuple[np.ndarray, np.ndarray]:
     edges = np.concatenate([cell_edges(), [2 * REACH]])
     low, high = np.empty(len(window.unit)), np.empty(len(window.unit))
     for some in slices(len(window.unit), TOGETHER):
@@ -182,7 +182,7 @@ def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
     return inverse, np.linalg.norm(inverse, axis=0)
 
 
-def _agreeing(seen: Noisy, window: _Window, fit: Coarse, some: slice) -> np.ndarray:
+def _agreeing(seen: Noisy, window: _Window, fit: CoarseFit, some: slice) -> np.ndarray:
     """Shares of cells, (columns, cells), on average over distributions as likely as each is."""
     shapes, masses, expected = near_columns()
     near = seen.log_likelihoods(expected, slice(None))
@@ -226,7 +226,7 @@ class _SizePrior:
     known: np.ndarray
 
     @classmethod
-    def of(cls, window: _Window, fit: Coarse, column: int) -> _SizePrior:
+    def of(cls, window: _Window, fit: CoarseFit, column: int) -> _SizePrior:
         octave = np.arange(fit.sizes.shape[1]) + first_octave()
         known = np.log(np.convolve(fit.sizes[column], ROUNDED, "same") + 1e-9)
         return cls(float(window.location[column]), float(window.unit[column]), octave, known)

@@ -58,7 +58,7 @@ class Equations:
     about: np.ndarray  # (p,): weights
     score: np.ndarray  # (p,): g
     slope: np.ndarray  # (p, p): H, symmetric
-    # (p, p): second moment of what each record brings to the score.
+    # (p, p): second moment of what each record contributes to the score.
     moment: np.ndarray
     n: int  # Number of records
     score_noise: float = 0.0  # Variance of the noise of each entry of g

@@ -26,7 +26,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.chunks import over_chunks
 from dpsubspace._rows.features import Features
 from dpsubspace._rows.records import Records, Shift
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 from dpsubspace._statistics.counts import noisy_radius, record_sums
 from dpsubspace._statistics.quantiles import noisy_quantiles
 
@@ -65,8 +65,8 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     :data:`FOCUS_RELEASES` called `name`, and `ratio` is the public number of records over the noise
     multiplier of the whole fit.
 
-    Privacy: the first release is the sum of the values, of which a record brings one in [-1, 1]
-    a column. It moves the vector by sqrt(c) when it becomes null and by 2 sqrt(c) when it is
+    Privacy: the first release is the sum of the values, of which a record contributes one in [-1,
+    1] a column. It moves the vector by sqrt(c) when it becomes null and by 2 sqrt(c) when it is
     replaced. The mean m that follows is cut to [-1, 1]. The second is the sum of ``|z - m|``,
     which is in [0, 1 + |m|]; a record moves it by the norm of the vector ``1 + |m|``, whether it
     becomes null or is replaced. What follows is postprocessing. Event: two Gaussian mechanisms.
@@ -77,9 +77,7 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     mean = np.clip(to_numpy(releases.gaussian(name, first)) / n, -1.0, 1.0)
     most = 1 + np.abs(mean)
     bound = float(np.linalg.norm(most)) * (1 + slack)
-    second = BoundedSum(
-        record_sums(where_rows_are(np.abs, values - mean), records)[0], bound, bound
-    )
+    second = BoundedSum(record_sums(rowwise(np.abs, values - mean), records)[0], bound, bound)
     of_mean, own = (releases.noise_of(name, total) / n for total in (first, second))
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))
@@ -265,7 +263,7 @@ def _squares(norms: Array, largest: float, records: Records) -> Total:
 def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "spread") -> float:
     """Release the mean square of lengths, those above `largest` taken as that; not below 0.
 
-    Privacy: a record brings a number in [0, B^2], B = `largest`, to the sum of squares, which
+    Privacy: a record contributes a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
     """
     records = releases.records_of(norms)

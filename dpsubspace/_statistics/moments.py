@@ -39,7 +39,7 @@ from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._rows.chunks import Chunks, over_chunks
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.remote import RemoteRows, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, rowwise
 
 # Rows whose second moment is added up in the dtype of the data before float64 takes over.
 # More than in other sums: adding up the many entries of a moment costs more.
@@ -70,7 +70,7 @@ class Rows:
     public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
     def norms(self) -> Array:
-        return where_rows_are(_counted_norms, self.features)
+        return rowwise(_counted_norms, self.features)
 
 
 def _counted_norms(features: Features | AffineRows) -> Array:
@@ -100,7 +100,8 @@ def second_moment(rows: Rows) -> BoundedSum:
             some = slice(start, min(start + step, chunk.stop))
             block = features.at(some).dense()
             if weights is not None:
-                # A row times the root of its part of the record brings that part of its product.
+                # A row times the root of its part of the record contributes that part of its
+                # product.
                 roots = namespace(weights).sqrt(weights[some])
                 block = weighted(block, as_like(roots, block))
             moment = _gram(block, moment)

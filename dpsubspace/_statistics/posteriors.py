@@ -19,7 +19,7 @@ from dpsubspace._statistics.cell_maps import (
     OFF,
     REACH,
     ROUNDED,
-    Given,
+    Expected,
     Noisy,
     cell_edges,
     cell_map,
@@ -35,17 +35,17 @@ _UNLIKELY = 45.0
 
 
 @cache
-def near_columns() -> tuple[Shapes, np.ndarray, Given]:
+def near_columns() -> tuple[Shapes, np.ndarray, Expected]:
     """Distributions near a column, their shares of equal cells, and what is released of those."""
     shapes = near_shapes()
     masses = shapes.masses(cell_edges())
-    return shapes, masses, Given.of(masses @ cell_map().matrix[:-1])
+    return shapes, masses, Expected.of(masses @ cell_map().matrix[:-1])
 
 
 @cache
-def single_values() -> Given:
+def single_values() -> Expected:
     """What a column gives that has one value, in the middle of each of the cells."""
-    return Given.of(cell_map().matrix[1:-2])
+    return Expected.of(cell_map().matrix[1:-2])
 
 
 def likely_heaps(cells: Noisy) -> np.ndarray:
@@ -79,7 +79,7 @@ def heaped_columns(cell: int) -> tuple[Shapes, np.ndarray]:
 @cache
 def _heaped_half_squares(cell: int) -> np.ndarray:
     """Half of the square norms of what these give, which is too much to keep."""
-    return Given.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
+    return Expected.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
 
 
 def heaped_log_likelihoods(cells: Noisy, heaps: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from dpsubspace._array import slices
 from dpsubspace._release.mechanisms import BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import RemoteRows, sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, rowwise, sum_over_parts
 from dpsubspace._statistics.counts import SMALLEST, TOGETHER, CountedRanks, noisy_shares
 from dpsubspace._statistics.intervals import LEAST, noisy_intervals
 
@@ -185,7 +185,7 @@ def _before(
 ) -> Callable[[np.ndarray], np.ndarray]:
     few = len(columns) <= _FEW * n_wanted
     if isinstance(grid, _Line) or grid.n_levels > SEARCH or few:  # too many cells to count
-        ordered = where_rows_are(_Ordered, columns, weights)
+        ordered = rowwise(_Ordered, columns, weights)
         return lambda wanted: sum_over_parts(_Ordered.before, ordered, grid.edge(wanted))
     # Few columns at a time, so that their counts stay in the cache.
     groups = slices(columns.shape[1], TOGETHER)
@@ -346,7 +346,7 @@ def noisy_extents(
     """
     there = None
     if gaps is not None:
-        missing = where_rows_are(_missing, values)
+        missing = rowwise(_missing, values)
         there = 1 - np.clip(noisy_shares(missing, releases, gaps), 0, 1)
     if releases.budget.parts[name].count != SEARCH:
         return noisy_intervals(values, releases, name, level=level, there=there)

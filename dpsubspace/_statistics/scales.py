@@ -35,12 +35,12 @@ from dpsubspace._statistics.cell_maps import (
     CELL,
     COLUMNS,
     TARGETS,
-    Aim,
+    CellCounter,
     CellMap,
-    Coarse,
-    Given,
-    InCells,
+    CoarseFit,
+    Expected,
     Noisy,
+    QuantileChoice,
     cell_map,
     coarse,
     half_smoothed,
@@ -133,7 +133,7 @@ def noisy_scales(
 
 def _found(
     groups: Sequence[np.ndarray],
-    aims: Sequence[Aim],
+    aims: Sequence[QuantileChoice],
     shares: Sequence[float],
     records: Records,
     releases: Releases,
@@ -142,8 +142,8 @@ def _found(
     weights = records.weights_numpy
     counts = [in_octaves(group, weights) for group in groups]
     octaves = released_maps(releases, "octaves", octave_map(), counts, shares, records)
-    looks = [_Look.of(fit) for fit in coarse(octaves, aims)]
-    in_cells = [InCells(group, weights) for group in groups]
+    looks = [_ColumnView.of(fit) for fit in coarse(octaves, aims)]
+    in_cells = [CellCounter(group, weights) for group in groups]
     for _ in range(releases.budget.parts["cells"].count):
         looks = [_nearer(look) for look in looks]
         pairs = zip(in_cells, looks, strict=True)
@@ -157,20 +157,20 @@ def _found(
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ColumnView:
     """What cells show of columns: about which location, for which unit, and what was released.
 
     `first` is what was known before a column was looked at from nearer, None where none was.
     """
 
-    fit: Coarse
+    fit: CoarseFit
     location: np.ndarray
     unit: np.ndarray
     cells: Noisy
     first: Noisy
 
     @classmethod
-    def of(cls, fit: Coarse) -> _Look:
+    def of(cls, fit: CoarseFit) -> _ColumnView:
         """The first: about where octaves have columns, for the widths that they tell."""
         nothing = Noisy.nothing(len(fit.location))
         return cls(fit, fit.location, fit.scale, nothing, nothing)
@@ -179,11 +179,11 @@ class _Look:
     def near(self) -> np.ndarray:
         return self.unit < self.fit.scale
 
-    def with_more(self, cells: Noisy) -> _Look:
+    def with_more(self, cells: Noisy) -> _ColumnView:
         cells = self.cells.with_more(cells)
         return replace(self, cells=cells, first=self.first.or_other(cells, ~self.near))
 
-    def as_first(self, chosen: np.ndarray) -> _Look:
+    def as_first(self, chosen: np.ndarray) -> _ColumnView:
         return replace(
             self,
             location=np.where(chosen, self.fit.location, self.location),
@@ -196,7 +196,7 @@ class _Look:
         return Posterior.of(cells, self.location[columns], self.unit[columns], sizes)
 
 
-def _nearer(look: _Look) -> _Look:
+def _nearer(look: _ColumnView) -> _ColumnView:
     """Look from nearer at columns that are surely much narrower than the unit."""
     location, unit = look.location.copy(), look.unit.copy()
     # Only they can be that one cell explains better than nothing does.
@@ -215,7 +215,7 @@ def _nearer(look: _Look) -> _Look:
     return replace(look, location=location, unit=unit, cells=cells)
 
 
-def _fine(look: _Look, aim: Aim) -> Scales:
+def _fine(look: _ColumnView, aim: QuantileChoice) -> Scales:
     """Fit equal cells by distributions of a size that octaves allow; choose a scale by its rank.
 
     Distributions with a value that many records share have it where a single value fits best.
@@ -275,7 +275,7 @@ def _of_common_length(
     middle, width = (grid.ravel() for grid in np.meshgrid(np.arange(-6, 3.1, 0.125), _WIDTHS))
     below = ndtr((edges - middle[:, None]) / width[:, None])
     expected = np.diff(below, axis=1, prepend=0.0, append=1.0) @ public.matrix[:-1]
-    log = noisy.log_likelihoods(Given.of(expected), 0) - 0.5 * (middle + 0.5) ** 2
+    log = noisy.log_likelihoods(Expected.of(expected), 0) - 0.5 * (middle + 0.5) ** 2
     # Root mean square of a number whose logarithm is normal.
     factor = 2.0 ** float(normalised(log) @ (middle + math.log(2) * width**2))
     return Scales(found.location, found.scale * factor, found.found)

@@ -39,12 +39,12 @@ def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np
     """Sums over records of numbers in [-1, 1], one for each column, and their slack.
 
     Columns have what rows bring, which is cut to [-1, 1], and what is not a number counts as 0. A
-    record brings the mean of its rows, and nothing if it is null.
+    record contributes the mean of its rows, and nothing if it is null.
 
-    What a record brings is rounded to a multiple of a public step, so that sums are exact in any
-    order. Where the rows of one record lie elsewhere because of another, what it brings may be
-    rounded otherwise, by one step. The slack is that for all records: a sum moves between
-    neighbours by what their one record brings, and at most as much more.
+    What a record contributes is rounded to a multiple of a public step, so that sums are exact in
+    any order. Where the rows of one record lie elsewhere because of another, what it contributes
+    may be rounded otherwise, by one step. The slack is that for all records: a sum moves between
+    neighbours by what their one record contributes, and at most as much more.
     """
     steps = min(2.0 ** np.floor(np.log2(_EXACT_ROOTS / records.n)), _FINEST_ROOTS)
     weights, found = records.weights_numpy, []
@@ -104,11 +104,11 @@ _EXACT_SCORES = 2.0**51
 class ScoreTotal:
     """Sum over records of one number in [0, 1] for each of some candidates.
 
-    Records, if given, have a row each, and a null one brings exactly 0 to all candidates.
-    `n_moving` is the public number of records where what one brings may be rounded otherwise
+    Records, if given, have a row each, and a null one contributes exactly 0 to all candidates.
+    `n_moving` is the public number of records where what one contributes may be rounded otherwise
     because of the rows of another.
 
-    Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record brings is
+    Bounds: those of :func:`~dpsubspace._release.mechanisms.score_sum`. What a record contributes is
     rounded to whole steps of :func:`~dpsubspace._rows.records.exact_steps`, of which the sum is
     exact in whatever order it is taken. Where other records may move by rounding, each moves by one
     step at most, and two of its scores by two steps apart. Steps are then as small as exact sums of
@@ -143,7 +143,7 @@ def score_total(values: Any, records: Records) -> BoundedSum:
 
     What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
 
-    Proof of the bounds: what a record brings is an average of such numbers, and 0 for a null
+    Proof of the bounds: what a record contributes is an average of such numbers, and 0 for a null
     record, rounded to whole steps of :func:`~dpsubspace._rows.records.exact_steps`, of which sums
     are exact in whatever order they are taken. So a record that becomes null takes away a number in
     [0, 1], and one that is replaced moves the sum by a number in [-1, 1]: by at most 1 either way.
@@ -237,9 +237,9 @@ def grouped_sums(
 
     Of shape (n_groups, 2, k): `group` is the number of each row's.
 
-    Proof of the bounds: number v of a row brings ``s v`` and ``s (1 - v)`` to its own group, with s
-    its share, and nothing to others: together ``s``, and all numbers at most 1 in L1 norm. So a
-    null record takes 1 away. A row that is replaced may leave one group for another, of which
+    Proof of the bounds: number v of a row contributes ``s v`` and ``s (1 - v)`` to its own group,
+    with s its share, and nothing to others: together ``s``, and all numbers at most 1 in L1 norm.
+    So a null record takes 1 away. A row that is replaced may leave one group for another, of which
     both sums change: two points of norm 1 are at most 2 apart, which is also what it needs within
     a group in general. The same holds for a record of several rows, which brings a point of the
     convex hull of these, in however many groups (see :mod:`~dpsubspace._rows.records`). Rounding

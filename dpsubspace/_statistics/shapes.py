@@ -85,11 +85,11 @@ def noisy_standard(
     `importance`, public numbers from 0 to 1, says how exactly columns are to be known: 1 for all of
     them where it is None.
 
-    Proof of the bounds: a record brings ``a_j (v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each of c
-    columns of importance a, which has norm at most ``sqrt(2) |a|``. Replacing v by w moves a pair
-    by ``a^2 (v - w)^2 (1 + (v + w)^2)``, squared. With ``s = |v + w|`` and ``t = |v - w|``, where
-    ``s + t <= 2``, that is ``t^2 + (s t)^2 <= t^2 + t^2 (2 - t)^2``, which grows with t up to 4
-    at t = 2: all columns together move by at most ``2 |a|``. Event: one Gaussian mechanism.
+    Proof of the bounds: a record contributes ``a_j (v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each
+    of c columns of importance a, which has norm at most ``sqrt(2) |a|``. Replacing v by w moves a
+    pair by ``a^2 (v - w)^2 (1 + (v + w)^2)``, squared. With ``s = |v + w|`` and ``t = |v - w|``,
+    where ``s + t <= 2``, that is ``t^2 + (s t)^2 <= t^2 + t^2 (2 - t)^2``, which grows with t up to
+    4 at t = 2: all columns together move by at most ``2 |a|``. Event: one Gaussian mechanism.
 
     What follows is postprocessing. Means, and then variances, of columns that count alike are drawn
     together as far as noise explains that they differ (James and Stein, 1961, with the noise that

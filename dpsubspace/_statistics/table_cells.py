@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.records import Records, exact_steps
-from dpsubspace._rows.remote import sum_over_parts, where_rows_are
+from dpsubspace._rows.remote import rowwise, sum_over_parts
 from dpsubspace._statistics.quantiles import weighted_quantiles
 from dpsubspace._statistics.table_intervals import in_order
 
@@ -35,9 +35,9 @@ def cell_total(cells: np.ndarray, n_cells: int, records: Records) -> np.ndarray:
 def counts_sum(counts: np.ndarray, n_tables: int = 1) -> BoundedSum:
     """Private counts of `n_tables` tables, of which a record is in one cell each.
 
-    Proof: a row brings a vector with a 1 for its cell in each table, of norm ``sqrt(n_tables)``.
-    Two rows are apart by two such entries in each table at most, ``sqrt(2 n_tables)``. By the lemma
-    of ``_rows/records.py`` both hold for records of several rows.
+    Proof: a row contributes a vector with a 1 for its cell in each table, of norm
+    ``sqrt(n_tables)``. Two rows are apart by two such entries in each table at most, ``sqrt(2
+    n_tables)``. By the lemma of ``_rows/records.py`` both hold for records of several rows.
     """
     return BoundedSum(counts.ravel(), math.sqrt(n_tables), math.sqrt(2 * n_tables))
 
@@ -82,8 +82,8 @@ def unit_sums(
 def unit_total(values: np.ndarray, n_columns: int) -> BoundedSum:
     """Private sums of :func:`unit_sums` of some columns.
 
-    Proof: of each column a row brings two numbers in [-1, 1] to the sums of its one group, a vector
-    of norm at most ``sqrt(2 n_columns)``. Two rows are apart by at most twice that (triangle
+    Proof: of each column a row contributes two numbers in [-1, 1] to the sums of its one group, a
+    vector of norm at most ``sqrt(2 n_columns)``. Two rows are apart by at most twice that (triangle
     inequality), which two rows of one group at opposite ends reach in the first number.
     """
     bound = math.sqrt(2 * n_columns)
@@ -142,7 +142,7 @@ def searched_quantiles(
     other stages on the ends of the interval.
     """
     records, k, c = releases.records_of(columns), len(levels), columns.shape[1]
-    ranks, m = where_rows_are(_Ranks.of, columns, groups, n_groups, records), c * n_groups
+    ranks, m = rowwise(_Ranks.of, columns, groups, n_groups, records), c * n_groups
     totals = sum_over_parts(_Ranks.all, ranks)
     grids = np.repeat(grid, n_groups, axis=0)
     middles = (grids[:, 1:] + grids[:, :-1]) / 2

@@ -68,7 +68,7 @@ class CellColumn:
 _MANY_UNLISTED = 0.1
 
 
-def tell_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
+def warn_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
     """Warn of columns with many values that are none of their categories, as was released."""
     for name, share in shares.items():
         if share >= _MANY_UNLISTED:

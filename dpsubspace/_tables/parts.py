@@ -30,7 +30,7 @@ from dpsubspace._rows.blocks import CODES, ROWS, TARGETS
 from dpsubspace._rows.dataset_parts import DatasetColumns
 from dpsubspace._rows.elsewhere import load
 from dpsubspace._rows.records import check_order, split_groups
-from dpsubspace._rows.remote import where_rows_are
+from dpsubspace._rows.remote import rowwise
 from dpsubspace._tables.frames import column_of, holds_floats
 from dpsubspace._tables.kinds import check_told_apart
 from dpsubspace._tables.schema import Schema, Table, read_table
@@ -53,7 +53,7 @@ def table_in_parts(
     """
     rows, whose = columns_of(frame, schema), map(_alone, split_groups(groups))
     found = load(rows, _alone(y), _BlockOfTable(schema, targets), *whose)
-    return where_rows_are(Table, found[ROWS], found[CODES]), found.get(TARGETS)
+    return rowwise(Table, found[ROWS], found[CODES]), found.get(TARGETS)
 
 
 def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) -> Table:

@@ -35,7 +35,7 @@ _SLACK_SHARE = 1 / 100
 _REPLAYED = 100
 
 
-class Accounts:
+class ChargedEvents:
     """Charges against one budget, its `terms`."""
 
     def __init__(self, terms: Terms):
@@ -284,7 +284,7 @@ class Accounts:
         """Whether all that was charged and `event` would fit, had so much been set aside."""
         if not 0 <= float(pure_epsilon) < self.terms.epsilon or len(self.entries) > _REPLAYED:
             return False
-        other = Accounts(replace(self.terms, pure_epsilon=float(pure_epsilon), aside=0.0))
+        other = ChargedEvents(replace(self.terms, pure_epsilon=float(pure_epsilon), aside=0.0))
         spent = Charge()
         for each in [*(entry.event for entry in self.entries), event]:
             split, charge, fits = other.best(each, spent)

@@ -2,7 +2,7 @@
 
 Design note. An audit asks whether a record took part, by what a fit has released. How well that
 can be told depends on the record, on the rows beside it, and on what is looked at. A
-:class:`Design` says all three. :data:`DESIGNS` has them by name, and an estimator says as its
+:class:`Canary` says all three. :data:`DESIGNS` has them by name, and an estimator says as its
 ``_canary`` which one is for it: one like another needs no line here.
 
 A guarantee holds for every table. So a design may put other rows in the place of those that it is
@@ -58,7 +58,7 @@ class Subject:
     parameters: Mapping[str, Any]  # Parameters by name
     # What ``fit`` is given beside rows and targets; nothing for a function.
     fit_params: Mapping[str, Any]
-    design: Design  # Its canaries
+    design: Canary  # Its canaries
 
     @property
     def name(self) -> str:
@@ -185,7 +185,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Design:
+class Canary:
     # From what was fitted, the planted rows and the subject, released numbers that tell whether the
     # only canary took part. Which of them tell it, and how, is learned.
     seen: Callable[[Any, Planted, Subject], np.ndarray]
@@ -555,34 +555,34 @@ def _traces(fitted: Any, planted: Planted) -> np.ndarray:
 # The canaries of everything that can be audited: of estimators by what they have as `_canary`, of
 # functions by their name.
 DESIGNS = {
-    "linear labels": Design(_of_linear, "classes", own=_own_weights),
-    "linear numbers": Design(_of_linear, "numbers", own=_own_weights, traced=_traces),
-    "regression": Design(_of_linear, "numbers", rows=_at_an_end, traced=_traces),
-    "shared model": Design(_of_shared, "numbers", rows=_at_an_end),
-    "shared logistic model": Design(_of_shared, "classes", rows=_at_an_end),
-    "module labels": Design(_of_module, "classes"),
-    "module numbers": Design(_of_module, "numbers"),
-    "ranges": Design(_of_ranges, rows=_around_ranges),
-    "estimated ranges": Design(_of_ranges, rows=_around_estimated),
-    "table": Design(_of_tabular, "classes"),
-    "components": Design(_of_components, rows=_two_lines),
-    "directions": Design(_of_directions, rows=_two_lines),
-    "held-out labels": Design(_of_held_out, "classes"),
-    "held-out numbers": Design(_of_held_out, "numbers"),
-    "private_mean": Design(_of_mean, own=_own_entries),
-    "private_quantile": Design(_of_quantiles, rows=_around_quantiles),
-    "private_covariance": Design(_of_covariance, own=_own_variances, instead=0.0),
-    "private_projection_error": Design(_of_errors, rows=_off_directions),
-    "private_spread": Design(_of_spread, rows=_one_heap),
-    "private_score": Design(_of_score, "classes"),
-    "private_coefficients": Design(_of_coefficients),
-    "private_counts": Design(_of_counts),
-    "private_summary": Design(_of_summary),
-    "select_public": Design(_of_choice, rows=_between_sets),
+    "linear labels": Canary(_of_linear, "classes", own=_own_weights),
+    "linear numbers": Canary(_of_linear, "numbers", own=_own_weights, traced=_traces),
+    "regression": Canary(_of_linear, "numbers", rows=_at_an_end, traced=_traces),
+    "shared model": Canary(_of_shared, "numbers", rows=_at_an_end),
+    "shared logistic model": Canary(_of_shared, "classes", rows=_at_an_end),
+    "module labels": Canary(_of_module, "classes"),
+    "module numbers": Canary(_of_module, "numbers"),
+    "ranges": Canary(_of_ranges, rows=_around_ranges),
+    "estimated ranges": Canary(_of_ranges, rows=_around_estimated),
+    "table": Canary(_of_tabular, "classes"),
+    "components": Canary(_of_components, rows=_two_lines),
+    "directions": Canary(_of_directions, rows=_two_lines),
+    "held-out labels": Canary(_of_held_out, "classes"),
+    "held-out numbers": Canary(_of_held_out, "numbers"),
+    "private_mean": Canary(_of_mean, own=_own_entries),
+    "private_quantile": Canary(_of_quantiles, rows=_around_quantiles),
+    "private_covariance": Canary(_of_covariance, own=_own_variances, instead=0.0),
+    "private_projection_error": Canary(_of_errors, rows=_off_directions),
+    "private_spread": Canary(_of_spread, rows=_one_heap),
+    "private_score": Canary(_of_score, "classes"),
+    "private_coefficients": Canary(_of_coefficients),
+    "private_counts": Canary(_of_counts),
+    "private_summary": Canary(_of_summary),
+    "select_public": Canary(_of_choice, rows=_between_sets),
 }
 
 
-def design_of(what: Any) -> Design | None:
+def design_of(what: Any) -> Canary | None:
     """Canaries of an estimator or a function; None where none are known."""
     if _is_function(what):
         known = private_functions().get(what.__name__)

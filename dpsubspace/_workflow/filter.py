@@ -43,7 +43,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class Kind:
+class Observation:
     """One kind of observation."""
 
     short: str  # In the printed form of a ledger
@@ -52,55 +52,55 @@ class Kind:
 
 
 KINDS = {
-    "step": Kind(
+    "step": Observation(
         "step without noise",
         "a {name} learned from the private rows without any noise, next to private fits ({times}),"
         " and what it learned is stored in the model. No charge of this ledger covers it. Fit it on"
         " public rows, or use a BoundedScaler or a DPPCA",
         breaks=True,
     ),
-    "refused": Kind(
+    "refused": Observation(
         "refused step without noise",
         "a {name} had learned from the private rows without any noise before the fit beside it was"
         " refused ({times}). What it learned is not protected: it must not be published or used",
     ),
-    "unknown": Kind(
+    "unknown": Observation(
         "fit of unknown parts",
         "private fits ran inside {name} ({times}), which may itself have learned from the private"
         " rows without noise, or altered them beforehand. No charge of this ledger covers that",
         breaks=True,
     ),
-    "choice": Kind(
+    "choice": Observation(
         "choice by exact scores",
         "a {name} chose parameters by exact scores on held-out rows, and fitted a model with"
         " them ({times}). Which parameters it chose may reveal something about a single row. Use"
         " PrivateSearch to choose parameters in a protected way",
         breaks=True,
     ),
-    "validation": Kind(
+    "validation": Observation(
         "fit with exact scores",
         "{name} was fitted in a search or cross-validation ({times}) whose scores on held-out rows"
         " are exact. Unless all of those rows are public, the scores are not protected: no epsilon"
         " covers them. Use PrivateSearch to choose parameters in a protected way, or a function"
         " with private_score as `scoring`",
     ),
-    "score": Kind(
+    "score": Observation(
         "exact score",
         "exact scores of {name} were computed ({times}). Unless all of those rows are public, the"
         " scores are not protected: no epsilon covers them. private_score gives scores with noise"
         " that a guarantee covers",
     ),
-    "look": Kind(
+    "look": Observation(
         "exact look",
         "{name} displayed exact facts about the rows ({times}). What was changed because of them"
         " reveals something about private rows, and no epsilon covers it",
     ),
-    "seed": Kind(
+    "seed": Observation(
         "seeded fit",
         "the noise of {name} was made from a seed ({times}). Whoever knows the seed, or sees it"
         " used twice, can remove the noise",
     ),
-    "failure": Kind(
+    "failure": Observation(
         "failed fit",
         "{name} ended in an error ({times}). That it failed may reveal something about the rows,"
         " and is not counted",

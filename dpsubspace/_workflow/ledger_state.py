@@ -22,7 +22,7 @@ from dpsubspace._accounting.cost import (
 from dpsubspace._accounting.events import is_free, non_private
 from dpsubspace._accounting.guarantee import PrivacyGuarantee
 from dpsubspace._accounting.permission import in_task
-from dpsubspace._workflow.accounts import SEEDED, Accounts
+from dpsubspace._workflow.accounts import SEEDED, ChargedEvents
 from dpsubspace._workflow.filter import MOST, BudgetSplit, Charge, Terms
 from dpsubspace._workflow.journal import (
     About,
@@ -46,7 +46,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class LedgerState(Accounts):
+class LedgerState(ChargedEvents):
     """The accounts of a ledger in memory or in a journal, and what changes them."""
 
     def __init__(self, terms: Terms):

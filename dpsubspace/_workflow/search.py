@@ -25,7 +25,7 @@ from dpsubspace._checks import check_bounds, check_choice, check_real, shown, un
 from dpsubspace._compat import nameless
 from dpsubspace._estimators.base import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._estimators.composites import opened, predictor
-from dpsubspace._estimators.context import refuse_moving_steps, with_words
+from dpsubspace._estimators.context import explain_unknown_parameters, refuse_moving_steps
 from dpsubspace._estimators.model_outputs import taken
 from dpsubspace._estimators.saved import FEATURES, Parameter
 from dpsubspace._estimators.table_encoder import TableEncoder
@@ -219,7 +219,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         "best_score_": Number(-math.inf, math.inf),
     }
 
-    @with_words
+    @explain_unknown_parameters
     def __init__(
         self,
         estimator: Any,
@@ -328,7 +328,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         call = PrivateCall(self, budget, noise, records, self.n_features_in_, assumed)
         trials = plan.trials(spending, noise, call.guarantee.delta)
         scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
-        call.paid()  # the scores are released by the trials, of which each has its own account
+        call.open()  # the scores are released by the trials, of which each has its own account
         with warnings.catch_warnings():
             # Also around all trials: threads that leave filters of their own bring back those of
             # others, in any order.

@@ -332,7 +332,7 @@ class Trial:
             with already_paid(self.delta, [self.score.event], kind):
                 width = rows.X.shape[1]
                 call = PrivateCall("PrivateSearch", self.score, self.noise, records, width)
-                releases = call.paid()
+                releases = call.open()
                 score = float(releases.gaussian("score", total)[0])
             return score / records.n, model
 

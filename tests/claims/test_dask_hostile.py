@@ -21,7 +21,7 @@ from dpsubspace._array import Total
 from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, DisjointTotals
 from dpsubspace._rows.dask_parts import load_collections
 from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, where_rows_are
+from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, rowwise
 from dpsubspace._statistics.moments import _InSpans
 from dpsubspace.exceptions import ClusterError, PrivacyWarning
 
@@ -201,8 +201,8 @@ def test_what_was_made_is_made_again_for_a_part_that_lags_behind():
 
     parts = Here()
     rows = parts.leaf("rows", np.empty(0))
-    squares = where_rows_are(np.square, rows)
-    more = where_rows_are(np.add, squares, 1.0)
+    squares = rowwise(np.square, rows)
+    more = rowwise(np.add, squares, 1.0)
     assert parts.call(np.sum, more) == [3.0, 15.0] and parts.rounds == 1
     assert parts.call(np.sum, more) == [3.0, 15.0] and parts.rounds == 2
     parts.parts[1] = RowPart(parts.parts[1]._leaves)

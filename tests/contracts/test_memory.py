@@ -9,7 +9,7 @@ from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, pairs_first
 from scipy import sparse
 from sklearn.base import is_classifier
 
-from dpsubspace._estimators.advice import tell_of_classes
+from dpsubspace._estimators.advice import warn_of_classes
 from dpsubspace._rows.records import RowMap
 
 
@@ -72,7 +72,7 @@ def test_what_is_said_of_many_classes_needs_no_more_than_their_weights(rng):
     model = SimpleNamespace(classes_=np.arange(300), coef_=coef, intercept_=np.zeros(300))
     model.offset_, model._fitted_row_map = np.zeros(1), RowMap(norm="clip", data_norm=1.0, bias=0.5)
     model._interactions, model._interaction_weights = None, np.zeros((0, 300))
-    assert peak(lambda: tell_of_classes(model)) < 10 * coef.nbytes
+    assert peak(lambda: warn_of_classes(model)) < 10 * coef.nbytes
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from dpsubspace import (
     GEPClassifier,
     PrivacyWarning,
 )
-from dpsubspace._estimators.advice import tell_of_classes
+from dpsubspace._estimators.advice import warn_of_classes
 from dpsubspace._statistics.counts import noisy_range
 from dpsubspace.exceptions import warn
 
@@ -218,7 +218,7 @@ def test_a_class_out_of_reach_is_predicted_for_no_row(n_classes, row_norm, rng):
         model.offset_ = 4 * rng.normal(size=n_scores)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            tell_of_classes(model)
+            warn_of_classes(model)
         text = str(caught[0].message).partition("never")[0] if caught else ""
         told = {int(word) for word in re.findall(r"\d+", text)}
         directions = np.vstack([rng.normal(size=(4000, 3)), model.coef_, -model.coef_])

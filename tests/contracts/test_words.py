@@ -14,7 +14,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._estimators.context import with_words
+from dpsubspace._estimators.context import explain_unknown_parameters
 from dpsubspace.statistics import private_quantile
 
 
@@ -61,7 +61,7 @@ def test_what_is_refused_inside_of_a_fit_is_told_as_it_was_refused():
         pass
 
     with pytest.raises(TypeError, match=r"inner\(\) got an unexpected .* 'y_public'$") as caught:
-        with_words(fit)(y_public=1)
+        explain_unknown_parameters(fit)(y_public=1)
     assert [entry.name for entry in caught.traceback][-2:] == ["called", "fit"]
 
 

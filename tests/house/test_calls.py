@@ -19,7 +19,7 @@ PROTOCOLS = {
 # What runs a function that it was handed down: around the methods of any class, or where rows lie.
 RUNNERS = {
     "_compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own",
-    "_rows.remote.where_rows_are": "makes objects of rows wherever these lie",
+    "_rows.remote.rowwise": "makes objects of rows wherever these lie",
     "_rows.remote.for_each_part": "asks all parts of the rows",
     "_rows.chunks.Chunks.total": "the one loop over chunks",
 }

@@ -55,7 +55,9 @@ def test_noise_is_added_in_one_file_alone():
 def test_a_section_has_a_proof_and_says_what_is_assumed(quantity):
     texts = [PROOFS["docstring"](name) for name in quantity.proof]
     assert all(texts)
-    assert any(word in text for text in texts for word in ("Proof", "Privacy:", "record brings"))
+    assert any(
+        word in text for text in texts for word in ("Proof", "Privacy:", "record contributes")
+    )
     assert PROOFS["assumed"](quantity)
     assert PROOFS["statement"](quantity).endswith(".")
 

@@ -81,7 +81,7 @@ def test_a_number_has_the_same_first_curve_in_any_place_of_a_vector(by_column, e
 
 
 def brought(features):
-    """What each row brings to a sum: features as they are added up, (n, width)."""
+    """What each row contributes to a sum: features as they are added up, (n, width)."""
     blocks = (features.at(slice(i, i + 1)) for i in range(features.n_rows))
     one = np.ones((1, 1), dtype=features.dtype)
     return np.array([block.product(one, np.ones(1))[:, 0] for block in blocks])
