@@ -118,7 +118,7 @@ def private_functions() -> dict[str, Callable[..., Any]]:
 
 
 def private_function(function: _F) -> _F:
-    """Have `function`, which releases something, charged to a ledger; it must be told epsilon there.
+    """Have what `function` releases charged to a ledger, in which `epsilon` must be given.
 
     It is charged where the models that it is given are: they have the address of a ledger that
     this process does not know otherwise. In a ledger a default of epsilon would spend what nobody
