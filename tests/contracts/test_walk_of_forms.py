@@ -240,7 +240,7 @@ def _refuses_rows(cell, way):
         DOORS[cell.door].call(*(given[each] for each in ROLES))
 
 
-class _PipelineBudget:
+class _Whole:
     """Rows that can be had together only, as those of columns of run ends of Arrow."""
 
     shape = forms.X.shape
@@ -259,7 +259,7 @@ def test_rows_of_which_none_can_be_picked_are_refused(door):
     """By persons, or one by one; what a library says of that may have their number."""
     ledger = PrivacyLedger(1e6, 1e-3, unit="person", allow_seeded=True)
     with ledger, pytest.raises(ValueError, match="no rows can be picked out of `X`") as caught:
-        DOORS[door].call(_PipelineBudget(), forms.LABELS.astype(int), forms.OF_PERSON, None)
+        DOORS[door].call(_Whole(), forms.LABELS.astype(int), forms.OF_PERSON, None)
     told = forms.said_by(caught.value)
     assert not ledger.entries and not forms.ROWS.search(told) and forms.TEXT not in told
 

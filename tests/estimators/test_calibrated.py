@@ -22,7 +22,7 @@ from dpsubspace._accounting.events import bounded_range, composed
 from dpsubspace.calibration import DPCalibratedClassifier
 
 
-class FitData(ClassifierMixin, BaseEstimator):
+class Given(ClassifierMixin, BaseEstimator):
     """Probabilities that are the rows themselves: log-odds, or logarithms up to a constant."""
 
     def __init__(self, n_classes=2):
@@ -57,7 +57,7 @@ def several(n, slope, n_classes=4, seed=0):
     return logs, drawn.argmax(axis=1)
 
 
-MODEL, MODEL4 = FitData().fit(), FitData(4).fit()
+MODEL, MODEL4 = Given().fit(), Given(4).fit()
 
 
 @pytest.mark.parametrize("slope", [0.3, 1.0, 2.5])
@@ -194,7 +194,7 @@ def test_clones_keep_a_frozen_estimator():
         clone(model).predict(X)
 
 
-class Broken(FitData):
+class Broken(Given):
     """Probabilities that are no numbers."""
 
     def predict_proba(self, X):
@@ -209,8 +209,8 @@ def test_a_row_without_probabilities_counts_as_undecided():
 
 X2, Y2 = binary(300, 1.0)
 REFUSED = {
-    "not fitted": (FitData(), {}, (X2, Y2), "must be fitted before.*FrozenEstimator"),
-    "a class": (FitData, {}, (X2, Y2), "must be a fitted classifier"),
+    "not fitted": (Given(), {}, (X2, Y2), "must be fitted before.*FrozenEstimator"),
+    "a class": (Given, {}, (X2, Y2), "must be a fitted classifier"),
     "none": (None, {}, (X2, Y2), "must be a fitted classifier"),
     "no probabilities": (LinearSVC().fit(X2, Y2), {}, (X2, Y2), "must have predict_proba"),
     "sigmoid": (MODEL4, {"method": "sigmoid"}, several(300, 1.0), "is for two classes.*has 4"),

@@ -673,12 +673,12 @@ def test_a_round_of_noise_alone_leaves_directions_as_they_are(seed):
 def test_what_is_released_alone_decides_whether_directions_are_given_up(said):
     X, y, index, _ = table()
 
-    class RowScores(Kept):
+    class Said(Kept):
         def gaussian(self, name, total):
             return np.full_like(super().gaussian(name, total), said)
 
     for targets in (y, X[:, 0], np.zeros_like(y)):
-        releases = RowScores()
+        releases = Said()
         assert released_doubt(persons_of(X, targets, index, J), releases, WHITE) == (said > 0)
         assert len(releases.sums) == 1
 
