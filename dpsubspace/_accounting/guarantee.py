@@ -529,6 +529,8 @@ class Released(_Pair, PrivateResult):
     True
     """
 
+    __slots__ = ()  # a pair, with nothing beside it
+
     @property
     def privacy_(self) -> PrivacyGuarantee:  # type: ignore[override]
         """The guarantee, by the name that estimators and other results have for it."""

@@ -167,7 +167,7 @@ def planned(monkeypatch, case, setting, relation):
         raise PlannedError(self.guarantee)
 
     with monkeypatch.context() as patch:
-        patch.setattr(PrivateCall, "paid", stop)
+        patch.setattr(PrivateCall, "open", stop)
         with pytest.raises(PlannedError) as caught:
             case.fit(*blobs(n=case.n), setting, relation)
     return caught.value.args[0]

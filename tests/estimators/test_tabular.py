@@ -163,8 +163,8 @@ def test_the_statement_is_what_was_planned_and_costs_what_was_asked(model, schem
 def test_one_budget_has_the_ranges_first_and_one_call_pays_for_all_of_it(monkeypatch):
     """Each release is made once, and is in the budget that was paid for."""
     calls, made = [], Counter()
-    paid, following = PrivateCall.paid, Releases._next
-    monkeypatch.setattr(PrivateCall, "paid", lambda self: calls.append(self) or paid(self))
+    paid, following = PrivateCall.open, Releases._next
+    monkeypatch.setattr(PrivateCall, "open", lambda self: calls.append(self) or paid(self))
     monkeypatch.setattr(
         Releases,
         "_next",
