@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from dpsubspace._accounting.budget import Budget, Part, Target
 from dpsubspace._accounting.guarantee import Released
@@ -27,7 +26,7 @@ from dpsubspace._estimators.context import private_function
 from dpsubspace._release.noise import as_noise
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.features import Features
-from dpsubspace._rows.inputs import check_rows, checked_by
+from dpsubspace._rows.inputs import check_rows, checked_by, named
 from dpsubspace._rows.records import RowMap, Shift, check_groups
 from dpsubspace._rows.remote import for_each_part, rowwise
 from dpsubspace._statistics.counts import SMALLEST, count_above_noise, noisy_range
@@ -554,10 +553,6 @@ def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
         )
 
 
-class _Function(BaseEstimator):
-    _takes_collections = True
-
-
 def _is_column(X: Any) -> bool:
     return checked_by(np.ndim, unwrapped("X", X)) == 1
 
@@ -569,5 +564,5 @@ def _column(X: Any) -> Any:
 
 
 def _rows(function: str, X: Any, groups: Any, *, accept_sparse: bool = True) -> Any:
-    named = type(function, (_Function,), {})()  # errors of scikit-learn have the name of the class
-    return check_rows(named, X, reset=True, accept_sparse=accept_sparse, groups=groups)
+    model = named(function, collections=True)
+    return check_rows(model, X, reset=True, accept_sparse=accept_sparse, groups=groups)

@@ -174,13 +174,7 @@ class _Reader:
     def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
         """ValueError where rows cannot be used, in words that hold no entry of them."""
         refuse_collections(self.estimator, X=X, y=y, groups=groups)
-        found = self._read(X, y, groups)
-        warn_of_training_rows(self.frozen.model, X, _HARM)
-        return found
-
-    def _read(self, X: Any, y: Any, groups: Any) -> HeldOut:
-        """Rows, as many targets, and whose they are; the model checks what is in the rows."""
-        X = checked_by(as_rows, unwrapped("X", X, read=False))
+        given, X = X, checked_by(as_rows, unwrapped("X", X, read=False))
         check_order(X, y=y, groups=groups)
         if not (hasattr(X, "shape") and len(X.shape) == 2):
             X = checked_by(np.asarray, X)
@@ -196,6 +190,7 @@ class _Reader:
         said = shown_to(self.says, rows)
         if said.shape != (len(y), *self.shape):
             raise ValueError(self.asked)
+        warn_of_training_rows(self.frozen.model, given, _HARM)
         return HeldOut(X, rows.targets, 1, rows.records, said=said)
 
     def _check_columns(self, n_features: int, y: Any) -> None:

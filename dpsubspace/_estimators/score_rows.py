@@ -162,8 +162,6 @@ class ScoredParts:
     ) -> ScoredParts:
         """ValueError where the data cannot be scored, in words that hold no entry of them."""
         check_model(says, asked)
-        if y is None:
-            raise ValueError("private_score needs labels or targets: requires y to be passed.")
         check_types_for(says.model, X)
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
         block = _BlockOfScores(says, asked, by, alone=split_groups(groups)[0] is not None)
@@ -233,6 +231,8 @@ def scored_rows(
 ) -> ScoredRows | ScoredParts:
     for name, given in (("X", X), ("y", y)):
         if given is None:
-            raise ValueError(f"`{name}` is None: scores compare predictions for rows with truths.")
+            raise ValueError(
+                f"private_score needs rows with labels or targets: requires {name} to be passed."
+            )
     kind = ScoredParts if is_collection(X) else ScoredRows
     return kind.checked(says, asked, by, X, y, groups)

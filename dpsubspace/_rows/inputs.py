@@ -43,9 +43,9 @@ from dpsubspace._rows.seen_rows import note_rows
 # Rows and labels ----------------------------------------------------------------------------
 
 
-def named(function: str) -> BaseEstimator:
+def named(function: str, *, collections: bool = False) -> BaseEstimator:
     """Estimator that checks the rows of a function, by the name of which messages speak of it."""
-    return type(function, (BaseEstimator,), {})()
+    return type(function, (BaseEstimator,), {"_takes_collections": collections})()
 
 
 def check_rows(

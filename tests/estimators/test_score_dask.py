@@ -387,7 +387,7 @@ def test_what_cannot_be_scored_is_refused_and_costs_nothing(monkeypatch):
             private_score(Exact(2), rows, partitions(pd.Series(Y2 + 7)), **plain)
         with pytest.raises(ValueError, match="`y` is a Dask collection"):
             private_score(Exact(2), FRAME, y, **plain)
-        with pytest.raises(ValueError, match="`y` is None"):
+        with pytest.raises(ValueError, match="requires y to be passed"):
             private_score(Exact(2), rows, None, **plain)
     assert len(ledger) == 0
 
