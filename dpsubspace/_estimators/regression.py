@@ -163,6 +163,9 @@ class RegressionFit(Plan):
     # (d,): public factors, at most 1, by which standardised columns count; None where all count
     # alike.
     importance: np.ndarray | None = None
+    # (d,): numbers of groups of columns that are expected to count alike; None where nothing is
+    # known of them, and weights are those of least squares as far as noise allows.
+    alike: np.ndarray | None = None
     loss: Loss = field(default_factory=Squared)  # Of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
@@ -211,8 +214,13 @@ class RegressionFit(Plan):
         self, encoding: Encoding, limits: Any, *, estimated: bool = False
     ) -> RegressionFit:
         bounds = encoding.extent if self.bounds is None else self.bounds
-        limits, importance = copied_bounds(limits), encoding.importance
-        found = replace(self, bounds=bounds, target_bounds=limits, importance=importance)
+        found = replace(
+            self,
+            bounds=bounds,
+            target_bounds=copied_bounds(limits),
+            importance=encoding.importance,
+            alike=encoding.levels,
+        )
         return found if estimated else found.looking()
 
     def standards(self, sizes: Sizes, public: PublicRows | None = None) -> Standards:
@@ -321,7 +329,11 @@ class RegressionFit(Plan):
         importance = None
         if self.factors is not None:
             importance = np.append(self.factors, np.ones(int(self.constant)))
-        problem = Regression(rows, (values - location) / scale, importance, view.levels)
+        groups = None
+        if self.alike is not None:
+            named = np.append(self.alike, np.full(int(self.constant), self.alike.max() + 1))
+            groups = np.unique(named, return_inverse=True)[1]
+        problem = Regression(rows, (values - location) / scale, importance, view.levels, groups)
         limit, fills = standard.limit, standard.columns.fills
         return StandardisedProblem(
             problem, affine, targets, limit, standard.found, view, fills, focus

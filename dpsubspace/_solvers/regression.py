@@ -31,6 +31,7 @@ from dpsubspace._gradients.losses import Loss, Squared
 from dpsubspace._release.releases import Releases
 from dpsubspace._rows.affine import AffineRows
 from dpsubspace._solvers.descent import STEPS, RecordedStep, TrainingPlan, train
+from dpsubspace._solvers.evidence import WhiteWeights, without_chance
 from dpsubspace._solvers.lbfgs import minimise
 from dpsubspace._statistics.moments import Rows, released_moment, second_moment
 
@@ -56,6 +57,9 @@ _CALM, _FEWEST = 1.5, 3
 
 # Curvature that steps bear, over the usual one: the largest of them are 0.4.
 _BEARABLE = 2.5
+
+# Eigenvalue of a second moment of p columns, over p times the largest, up to which it is rounding.
+_SINGULAR = 1e-12
 
 # Least second moment that a standardised column is taken to have.
 _FAINT = 1e-2
@@ -91,6 +95,9 @@ class Regression:
     # What is expected of the entries from the first on; nothing where there are none. A constant
     # entry belongs to the first of them.
     levels: tuple[Level, ...] = ()
+    # (p,): numbers of groups of entries, the weights of which are expected to be of one size; None
+    # where nothing is expected, and weights are those of least squares as far as noise allows.
+    groups: np.ndarray | None = None
     # Of the scores, in the same units. Solvers by moments know the squared error alone.
     loss: Loss = field(default_factory=Squared)
     # How many of the last columns of the targets are what the loss adds scores to.
@@ -150,7 +157,10 @@ class Solver(Protocol):
 
 
 def exact_solution(data: Regression, releases: Releases) -> Solution:
-    """Least squares, and the shortest of several solutions: not private."""
+    """Least squares, and the shortest of several solutions: not private.
+
+    Where entries come in groups, it is without what chance does.
+    """
     joint = data.rows.with_columns(data.targets)
     total = to_numpy(second_moment(Rows(joint, 1.0)).value)
     p = data.rows.width
@@ -160,8 +170,23 @@ def exact_solution(data: Regression, releases: Releases) -> Solution:
             own = np.arange(at, at + level.size)
             total[own, own] += left * level.size / max(level.explained, 1e-4) * level.importance**2
             at += level.size
-    weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
+    if data.groups is None:
+        weights = linalg.pinvh(total[:p, :p], rtol=1e-14 * p) @ total[:p, p:]
+    else:
+        weights = _exact_without_chance(total / data.rows.n_samples, data, data.groups)
     return Solution(weights, np.zeros((p, 1)), np.zeros(data.n_targets))
+
+
+def _exact_without_chance(total: np.ndarray, data: Regression, groups: np.ndarray) -> np.ndarray:
+    """Weights (p, c) by the second moment of rows and targets together."""
+    p = data.rows.width
+    units = np.sqrt(np.maximum(np.diag(total)[p:], 1e-300))
+    values, vectors = np.linalg.eigh(total[:p, :p])
+    known = values > _SINGULAR * p * values[-1]
+    values, vectors = values[known], vectors[:, known]
+    shared = vectors.T @ (total[:p, p:] / units)
+    white = WhiteWeights.of_moment(values, vectors, shared, np.zeros(data.n_targets))
+    return white.mixing @ without_chance(white, white.found, groups, data.rows.n_samples) * units
 
 
 def exact_minimum(data: Regression) -> Solution:
@@ -211,11 +236,18 @@ class Moments:
         after_step()
         own, shared = moment[:p, :p], moment[:p, p:] / tau
         spread = np.maximum(np.diag(moment)[p:] / tau**2, 1e-3)
-        return shrunk_least_squares(own, shared, spread, noise, tau, data.rows.n_samples)
+        n, groups = data.rows.n_samples, data.groups
+        return shrunk_least_squares(own, shared, spread, noise, tau, n, groups)
 
 
 def shrunk_least_squares(
-    own: np.ndarray, shared: np.ndarray, spread: np.ndarray, noise: float, tau: float, n: int
+    own: np.ndarray,
+    shared: np.ndarray,
+    spread: np.ndarray,
+    noise: float,
+    tau: float,
+    n: int,
+    groups: np.ndarray | None = None,
 ) -> Solution:
     """Weights from noisy moments: those of least squares, each direction by what noise leaves.
 
@@ -247,6 +279,14 @@ def shrunk_least_squares(
     chances = (chances / chances.sum(axis=0))[:, None, :]
     gain = (chances * t * a / variance).sum(axis=0)  # (p, c)
     weights = vectors @ (gain * b[0])
+    if groups is not None:
+        known, units = values > _SINGULAR * p * values[-1], np.sqrt(spread)
+        of_noise_in_b = noise**2 / 2 * (1 / (tau * units) ** 2 + (p + 1) / (2 * a.sum()))
+        white = WhiteWeights.of_moment(
+            values[known], vectors[:, known], b[0][known] / units, of_noise_in_b
+        )
+        shrunk = white.unmixing @ weights / units
+        weights = white.mixing @ without_chance(white, shrunk, groups, n) * units
     total = math.sqrt(0.5) * noise * np.sqrt(1 / tau**2 + (weights**2).sum(axis=0))
     left = np.sqrt((chances * t * of_noise / (t * a**2 + of_noise + 1e-300)).sum(axis=0))
     return Solution(weights, vectors, total, 1, gain * total, gain.mean(axis=1), left)
@@ -283,11 +323,15 @@ class WhitenedDescent:
         path, clear = steps.path.along_some(white.clear), white.clear[:, None]
         least = curvature_left(data.noise(releases, STEPS), data.n_targets)
         factors, each = found_on(path, steps.plan, steps.found[white.clear], least)
-        weights = steps.mixing @ (np.where(clear, steps.found, 0.0) * factors)
+        shrunk = np.where(clear, steps.found, 0.0) * factors
         most, spread = steps.most_noise * max(1.0, float(factors.max())), None
         if data.importance is not None:
             usual = path.curvature(least)
             spread = white.clear * steps.plan.noise_beside(usual * white.curvature, usual)
+        if data.groups is not None:
+            n, found = data.rows.n_samples, white_weights(steps, white, least)
+            shrunk[white.clear] = without_chance(found, shrunk[white.clear], data.groups, n)
+        weights = steps.mixing @ shrunk
         return Solution(weights, steps.mixing, each * factors, plan.n_iter, most, spread)
 
 
@@ -394,6 +438,7 @@ class Whitening:
     curvature: np.ndarray  # (p,): what is known of it along the directions, from 0 to 1
     # Curvature that may be behind the noise, beside the usual one.
     hidden: float
+    noise: float  # Standard deviation of the noise of the diagonal of the moment
 
 
 def released_whitening(rows: AffineRows, data: Regression, releases: Releases) -> Whitening:
@@ -482,7 +527,7 @@ def whitening(
     clear = counting > _COUNTING
     clear |= not clear.any()  # noise hides all of them alike
     curvature = np.clip(values / np.maximum(values, floors.max()), 0.0, 1.0)
-    return Whitening(weights, clear, curvature, 1 + hidden)
+    return Whitening(weights, clear, curvature, 1 + hidden, noise)
 
 
 def _without_noise_of_levels(
@@ -562,6 +607,12 @@ class Path:
     def swing(self) -> np.ndarray:
         """Direction (p,) in which the last two gradients differ most."""
         return np.linalg.svd(np.diff(self.gradients[-2:], axis=0)[0], full_matrices=False)[0][:, 0]
+
+    def explained(self) -> np.ndarray:
+        """Twice what the mean loss has fallen by along the path, (c,), without clipping."""
+        moved, middle = np.diff(self.points, axis=0), self.gradients[1:] + self.gradients[:-1]
+        of_noise = self.rate * moved[:, :, 0].size * self.noise**2
+        return -(moved * middle).sum(axis=(0, 1)) - of_noise
 
     def along(self, found: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Curvature along each column of weights (p, c), (c,): what gradients grow by on that line.
@@ -651,6 +702,31 @@ def whole_way(
     along = np.clip(path.along(found, weights), curvature, 1 / plan.learning_rate)
     reached = np.array([plan.reached_at(float(value)) for value in along])
     return reached, path.not_beyond(plan.first_averaged, curvature), weights
+
+
+def white_weights(steps: Steps, white: Whitening, least: float) -> WhiteWeights:
+    """Where steps would have ended along all of the way, and what noise and chance did to that.
+
+    Directions of little curvature, which noise of the second moment hides, have gone a part of
+    their way, and chance as much of its own. How much of the targets the steps have explained, the
+    gradients tell along the path: what they have of noise, and the steps after them, is known.
+    """
+    clear, path, plan = white.clear, steps.path.along_some(white.clear), steps.plan
+    reached, most, weights = whole_way(path, plan, steps.found[clear], least)
+    whole = np.where(most < 1, most, 1 / reached)
+    usual, curvature = path.curvature(least), np.maximum(white.curvature[clear], 1e-6)
+    each = path.noise * float(np.linalg.norm(weights)) * whole
+    noise = (plan.noise_beside(usual * curvature, usual)[:, None] * each) ** 2
+    gone = np.array([plan.reached_at(one) for one in (usual * curvature).tolist()])
+    return WhiteWeights(
+        mixing=steps.mixing[:, clear],
+        unmixing=np.linalg.inv(steps.mixing)[clear],
+        found=steps.found[clear] * whole,
+        noise=noise,
+        curvature=curvature,
+        chance=(gone * float(whole.mean())) ** 2 / curvature,
+        explained=path.explained(),
+    )
 
 
 def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:

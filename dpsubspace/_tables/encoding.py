@@ -116,15 +116,19 @@ class Encoding:
         """What to multiply scaled columns by, (n_features,); None where all count alike."""
         if self.decay is not None or self.ratio == math.inf:
             return None
-        counts = _carried(_level_sizes(self.schema), self.ratio)
-        curves = counts[np.searchsorted(_DEGREES, np.arange(1, self.n_curves + 1))]
+        counts = np.append(_carried(_level_sizes(self.schema), self.ratio), 1.0)
+        found = np.sqrt(counts[self.levels])
+        return found.astype(np.float32).astype(np.float64)  # the same in either type
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """Number of the level of each feature, (n_features,); -1 for categories and gaps."""
+        curves = np.searchsorted(_DEGREES, np.arange(1, self.n_curves + 1))
         degree = np.arange(1, self._of_pair + 1)
-        pairs = counts[len(_DEGREES) + (np.maximum.outer(degree, degree) > 1).ravel()]
+        pairs = len(_DEGREES) + (np.maximum.outer(degree, degree) > 1).ravel()
         own = np.tile(curves, len(self.schema.numbers))
         n_others = self.n_features - len(own) - len(self._pairs) * len(pairs)
-        others = np.ones(n_others)
-        found = np.sqrt(np.concatenate([own, others, np.tile(pairs, len(self._pairs))]))
-        return found.astype(np.float32).astype(np.float64)  # the same in either type
+        return np.concatenate([own, np.full(n_others, -1), np.tile(pairs, len(self._pairs))])
 
     @cached_property
     def names(self) -> tuple[str, ...]:
