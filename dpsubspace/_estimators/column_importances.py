@@ -172,7 +172,7 @@ class _Outputs:
 
     def variance(self, rows: np.ndarray) -> _Variance:
         """Sum of the squares of scores of rows of what weights act on, (m, p + 1)."""
-        rows = _fewer(rows)
+        rows = rows if self.noise is None else _fewer(rows)  # draws of noise go through all rows
         at = np.arange(rows.shape[1] - 1)
         found = self.scores.scores(rows, at) @ self.mixing
         value, std = float((found**2).sum()), self.scores.std(rows, at)
