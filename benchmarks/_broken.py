@@ -4,8 +4,8 @@ import sys
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
-from dpsubspace._release import bingham
-from dpsubspace._release.noise import SeededNoise, as_noise
+from dpsubspace._core.release import bingham
+from dpsubspace._core.release.noise import SeededNoise, as_noise
 
 SCALE = 0.1
 

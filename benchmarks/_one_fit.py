@@ -56,7 +56,7 @@ def answer(script, job, python=sys.executable, threads=1):
 
 def estimator(job, X, y):
     import dpsubspace
-    from dpsubspace._accounting.cost import Cost
+    from dpsubspace._core.accounting.cost import Cost
     from dpsubspace._names import imported
 
     warnings.simplefilter("ignore", dpsubspace.PrivacyWarning)

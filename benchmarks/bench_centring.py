@@ -16,12 +16,12 @@ from _run import run
 from sklearn.datasets import load_digits
 
 from dpsubspace import private_mean
-from dpsubspace._accounting.budget import Part
-from dpsubspace._estimators import functions
-from dpsubspace._rows.records import Shift
-from dpsubspace._statistics.counts import RADIUS_COUNTS, noisy_radius
-from dpsubspace._statistics.means import bounded_row_sum, noisy_mean, searched_mean
+from dpsubspace._core.accounting.budget import Part
+from dpsubspace._core.rows.records import Shift
+from dpsubspace._core.statistics.counts import RADIUS_COUNTS, noisy_radius
+from dpsubspace._core.statistics.means import bounded_row_sum, noisy_mean, searched_mean
 from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.statistics import _functions as functions
 
 SEARCH = functions._MEAN["recentre"]
 COUNTS = SEARCH | {"radius": Part(1 / 3, RADIUS_COUNTS)}

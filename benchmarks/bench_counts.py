@@ -17,14 +17,14 @@ from _run import in_turns, ms, ratios, run
 from threadpoolctl import threadpool_limits
 
 from dpsubspace import BoundedScaler, PrivacyWarning
-from dpsubspace._accounting.budget import Budget, Sizes, Target
-from dpsubspace._estimators.bounds import AdaptiveCentre
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._statistics.counts import _CELLS, CountedRanks, _counts
-from dpsubspace._statistics.quantiles import _Doubles
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.fits.bounds import AdaptiveCentre
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.statistics.counts import _CELLS, CountedRanks, _counts
+from dpsubspace._core.statistics.quantiles import _Doubles
 
 MOST = 1 << 27  # entries of a table
 

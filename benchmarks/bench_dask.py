@@ -31,9 +31,9 @@ import numpy as np
 from _run import run
 
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._release.noise import SecureNoise
-from dpsubspace._rows import dask_parts
-from dpsubspace._rows.blocks import ROWS
+from dpsubspace._core.release.noise import SecureNoise
+from dpsubspace._core.rows import dask_parts
+from dpsubspace._core.rows.blocks import ROWS
 
 WEIGHTS = np.random.default_rng(0).normal(size=1000) / 10
 

@@ -52,13 +52,13 @@ from dataclasses import dataclass
 import numpy as np
 from _run import in_turns, ms, ratios, run
 
-from dpsubspace._array import EPS, by_columns, slices
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._release.mechanisms import DisjointTotal
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.ground.arrays import EPS, by_columns, slices
+from dpsubspace._core.release.mechanisms import DisjointTotal
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap
 
 CLIP, BIAS, LOSS = 0.5, 0.5, LogLoss()
 MULTIPLIER = 37.306  # of each of 100 steps at epsilon 1 and delta 1e-5

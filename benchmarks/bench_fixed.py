@@ -37,7 +37,7 @@ from dpsubspace import (
     PrivateSearch,
     privacy_cost,
 )
-from dpsubspace._accounting.events import mechanisms_of
+from dpsubspace._core.accounting.events import mechanisms_of
 
 MODELS = (DPSGDClassifier, DPSGDFClassifier)
 

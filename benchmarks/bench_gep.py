@@ -47,14 +47,14 @@ from _one_fit import one_fit
 from _run import in_turns, judged, ms, parts_of, ratios, run
 from bench_linear import descent
 
-from dpsubspace._gradients.linear import LinearSource, OuterGradients
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import AnchorSubspace, _Part, anchor_subspace
-from dpsubspace._public.subspace import FeatureSubspace
-from dpsubspace._release.noise import SecureNoise
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap
-from dpsubspace._solvers.descent import FlatStep, GEPStep
+from dpsubspace._core.gradients.linear import LinearSource, OuterGradients
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.public.anchors import AnchorSubspace, _Part, anchor_subspace
+from dpsubspace._core.public.subspace import FeatureSubspace
+from dpsubspace._core.release.noise import SecureNoise
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap
+from dpsubspace._core.solvers.descent import FlatStep, GEPStep
 
 CLIP, RESIDUAL_CLIP, MULTIPLIER = 0.3, 0.2, 5.0
 DECAYS = (0.25, 0.5)  # of the standard deviations of features

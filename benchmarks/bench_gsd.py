@@ -30,10 +30,10 @@ from _data import arrays
 from _run import in_turns, judged, resources, run, seconds, with_threads
 
 from dpsubspace import PrivacyWarning, select_public
-from dpsubspace._estimators.distances import probe_network
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.gradients.modules import ModuleGradients, ModuleSource
 from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
+from dpsubspace.public_data._distances import probe_network
 
 MOST_MB = 2_000
 TOLERANCE = 1e-8

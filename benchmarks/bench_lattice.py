@@ -20,11 +20,11 @@ from bench_linear import STEPS_AT_ONCE, private_step, random_rows
 from scipy.special import ndtri
 
 from dpsubspace import DPLinearRegression, DPSGDFClassifier, private_mean
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._release import releases
-from dpsubspace._release.mechanisms import check_lattice, release
-from dpsubspace._release.noise import _system_bits
-from dpsubspace._rows.records import NullRecords
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.release import releases
+from dpsubspace._core.release.mechanisms import check_lattice, release
+from dpsubspace._core.release.noise import _system_bits
+from dpsubspace._core.rows.records import NullRecords
 from dpsubspace.exceptions import PrivacyWarning
 
 STEPS = {

@@ -34,20 +34,20 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.special import log_ndtr
 
 from dpsubspace import PrivacyLedger
-from dpsubspace._accounting.budget import calibrate
-from dpsubspace._accounting.cost import (
+from dpsubspace._core.accounting.budget import calibrate
+from dpsubspace._core.accounting.cost import (
     Cost,
     gaussian_epsilon,
     gaussian_sq_mu,
 )
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,
     gaussian,
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.filter import _APART, Charge, _room
+from dpsubspace.budget._filter import _APART, Charge, _room
 from dpsubspace.exceptions import PrivacyBudgetError
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}

@@ -26,12 +26,12 @@ from pathlib import Path
 from _run import run
 
 from dpsubspace import PrivacyLedger
-from dpsubspace._accounting.events import gaussian
+from dpsubspace._core.accounting.events import gaussian
 
 CHARGE = """
 import sys
 from dpsubspace import PrivacyLedger
-from dpsubspace._accounting.events import gaussian
+from dpsubspace._core.accounting.events import gaussian
 ledger, i = PrivacyLedger.load(sys.argv[1]), 0
 while True:
     label = f"{sys.argv[2]}-{i}"

@@ -30,16 +30,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._accounting.budget import Budget, Part, Target, calibrate
-from dpsubspace._accounting.cost import Cost
-from dpsubspace._accounting.events import sampled_gaussian
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._release.noise import SecureNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._solvers.descent import STEPS, FlatStep, TrainingPlan, train
+from dpsubspace._core.accounting.budget import Budget, Part, Target, calibrate
+from dpsubspace._core.accounting.cost import Cost
+from dpsubspace._core.accounting.events import sampled_gaussian
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.release.noise import SecureNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.solvers.descent import STEPS, FlatStep, TrainingPlan, train
 
 # One step -------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ import torch
 from _run import in_turns, ms, ratios, run
 from torch import nn
 
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.layered import LayeredSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._gradients.modules import ModuleSource
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.layered import LayeredSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.gradients.modules import ModuleSource
 
 WAYS = {"layers": LayeredSource, "rows": ModuleSource}
 

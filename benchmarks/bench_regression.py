@@ -30,11 +30,11 @@ from threadpoolctl import threadpool_limits
 
 import dpsubspace
 from dpsubspace import PrivacyWarning
-from dpsubspace._accounting.budget import Budget, Target
-from dpsubspace._release.noise import SecureNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics.scales import SCALES, noisy_scales
+from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.release.noise import SecureNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics.scales import SCALES, noisy_scales
 
 K, CHUNK = 10, 8192
 LIMIT = 1.5  # times the products

@@ -45,18 +45,18 @@ from dpsubspace import (
     private_summary,
     tabular_pipeline,
 )
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._rows import dataset_parts
-from dpsubspace._rows.chunks import over_chunks
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.formed import FormedRows
-from dpsubspace._rows.records import RowMap
-from dpsubspace._tables import forming as tables_in_steps
-from dpsubspace._tables.encoding import encoding_for
-from dpsubspace._tables.forming import formed_rows
-from dpsubspace._tables.schema import read_table
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.rows import dataset_parts
+from dpsubspace._core.rows.chunks import over_chunks
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.formed import FormedRows
+from dpsubspace._core.rows.records import RowMap
+from dpsubspace._core.tables import forming as tables_in_steps
+from dpsubspace._core.tables.encoding import encoding_for
+from dpsubspace._core.tables.forming import formed_rows
+from dpsubspace._core.tables.schema import read_table
 
 WARDS = [f"ward {i}" for i in range(8)]
 MODELS = {

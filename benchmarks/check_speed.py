@@ -32,7 +32,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import MinMaxScaler
 
 import dpsubspace as dps
-from dpsubspace._accounting.events import gaussian
+from dpsubspace._core.accounting.events import gaussian
 
 RECORDED = Path(__file__).with_name("results") / "speed.json"
 WORSE, SEARCH = 1.25, Namespace(repeats=15)

@@ -114,7 +114,7 @@ def releases():
     import pytest
     from helpers import replaced
 
-    from dpsubspace._release import mechanisms
+    from dpsubspace._core.release import mechanisms
 
     order = []
 

@@ -70,49 +70,49 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_statistics/table_intervals.py",
+                "_core/statistics/table_intervals.py",
                 "    begin = np.minimum.accumulate(low[..., ::-1], axis=-1)[..., ::-1]",
                 "    begin = np.sort(low, axis=-1)",
                 "estimators/test_table_counts.py",
             ),
             (
-                "_estimators/table_summary.py",
+                "statistics/_table_summary.py",
                 "        outside = any(e.group == NO_GROUP and e.value > 0 for e in counted)",
                 "        outside = False",
                 "estimators/test_table_counts.py",
             ),
             (
-                "_statistics/table_intervals.py",
+                "_core/statistics/table_intervals.py",
                 "    return np.minimum(low, value), np.maximum(high, value)",
                 "    return np.minimum(low, value), high",
                 "estimators/test_table_counts.py",
             ),
             (
-                "_estimators/score_noise.py",
+                "_core/plans/score_noise.py",
                 "return needed * (1 + _SURE / CLEAR) <= size",
                 "return needed <= size",
                 "estimators/test_private_score.py",
             ),
             (
-                "_estimators/score_noise.py",
+                "_core/plans/score_noise.py",
                 "    _warn_of_noise(asked, budget, sizes)\n",
                 "",
                 "estimators/test_private_score.py",
             ),
             (
-                "_estimators/score_noise.py",
+                "_core/plans/score_noise.py",
                 "clear &= bar * (1 + _SURE / CLEAR_VARIANCE) <=",
                 "clear &= bar / 3 <=",
                 "estimators/test_private_score.py",
             ),
             (
-                "_gradients/reach.py",
+                "_core/gradients/reach.py",
                 "    for _ in range(_DRAWS):",
                 "    for _ in range(0):",
                 "estimators/test_torch_models.py",
             ),
             (
-                "_gradients/reach.py",
+                "_core/gradients/reach.py",
                 "        ties = label == 0 and not self.limits.above",
                 "        ties = label == 0",
                 "estimators/test_torch_models.py",
@@ -120,7 +120,7 @@ MUTANTS = [
         ]
     ),
     Mutant(
-        "_solvers/equations.py",
+        "_core/solvers/equations.py",
         "limits = room / np.maximum(lengths, 1.0)",
         "limits = 1.1 * room / np.maximum(lengths, 1.0)",
         "estimators/test_coefficients.py",
@@ -130,109 +130,109 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_gradients/torch_rows.py",
+                "_core/gradients/torch_rows.py",
                 "largest = [most - most % _AT_ONCE] if most > _AT_ONCE else []",
                 "largest = [most]",
                 PLACES,
             ),
             (
-                "_gradients/torch_rows.py",
+                "_core/gradients/torch_rows.py",
                 "return _MORE_OFTEN * tried if _MORE_OFTEN * tried <= affordable else 0",
                 "return 1",
                 PLACES,
             ),
             (
-                "_gradients/torch_rows.py",
+                "_core/gradients/torch_rows.py",
                 "and all(map(eq, found, next(iter(known.values()), found))):",
                 "and True:",
                 PLACES,
             ),
             (
-                "_gradients/modules.py",
+                "_core/gradients/modules.py",
                 "found = self.loss.residual(self.y[own], scores)",
                 "found = self.loss.residual(self.y[index], scores[:k])",
                 PLACES,
             ),
             (
-                "_statistics/means.py",
+                "_core/statistics/means.py",
                 "first = vector_sum(total, math.sqrt(c), slack)",
                 "first = vector_sum(total, 1.0, slack)",
                 "units/test_focus.py",
             ),
             (
-                "_statistics/means.py",
+                "_core/statistics/means.py",
                 "    most = 1 + np.abs(mean)\n",
                 "    most = np.ones_like(mean)\n",
                 "units/test_focus.py",
             ),
             (
-                "_rows/same_rows.py",
+                "_core/rows/same_rows.py",
                 "special.bdtrc(t - 1, u, 1 / math.e) > _CHANCE",
                 "special.bdtrc(t - 1, u, 1 / math.e) < 0",
                 "contracts/test_same_rows.py",
             ),
             (
-                "_rows/same_rows.py",
+                "_core/rows/same_rows.py",
                 "np.count_nonzero(counts == self.times)",
                 "np.count_nonzero(counts)",
                 "contracts/test_same_rows.py",
             ),
             (
-                "_rows/columns.py",
+                "_core/rows/columns.py",
                 "return all(abs(value) < _EXACT",
                 "return all(True",
                 "contracts/test_labels.py",
             ),
             (
-                "_tables/frames.py",
+                "_core/tables/frames.py",
                 "series.factorize() if not isinstance(dtype, np.dtype) else None",
                 "series.factorize()",
                 TYPES,
             ),
             (
-                "_tables/kinds.py",
+                "_core/tables/kinds.py",
                 "return found + 0.0",
                 "return found",
                 TYPES,
             ),
             (
-                "_tables/parts.py",
+                "_core/tables/parts.py",
                 "elif kind.missing and isinstance(dtype, np.dtype)",
                 "elif not kind.missing and isinstance(dtype, np.dtype)",
                 TYPES,
             ),
             (
-                "_accounting/cost.py",
+                "_core/accounting/cost.py",
                 "whole = min(whole, rest.epsilon(delta - chance))",
                 "whole = min(whole, rest.epsilon(delta))",
                 BATCHES,
             ),
             (
-                "_accounting/batches.py",
+                "_core/accounting/batches.py",
                 "scale * rounding + infinite + float(scale[-1])",
                 "scale * rounding + float(scale[-1])",
                 BATCHES,
             ),
             (
-                "_accounting/batches.py",
+                "_core/accounting/batches.py",
                 "        masses[0] += below\n",
                 "",
                 BATCHES,
             ),
             (
-                "_accounting/permission.py",
+                "_core/accounting/permission.py",
                 "if len(_OPEN) + len(addresses) > 1:",
                 "if len(_OPEN) > 1:",
                 WORKERS,
             ),
             (
-                "_solvers/relevance.py",
+                "_core/solvers/relevance.py",
                 "np.clip(own, least, most)",
                 "np.minimum(own, most)",
                 "units/test_relevance.py",
             ),
             (
-                "_workflow/search.py",
+                "model_selection/_search.py",
                 'refuse_private_rows(found.pop("X", None), found)',
                 "pass",
                 "contracts/test_same_rows.py",
@@ -241,7 +241,7 @@ MUTANTS = [
     ),
     # Batches: their losses, and how noise follows from them.
     *(
-        Mutant(f"_accounting/{file}.py", old, new, BATCHES)
+        Mutant(f"_core/accounting/{file}.py", old, new, BATCHES)
         for file, old, new in [
             ("batches", "up = (one - other * ratio", "up = 0.9 * (one - other * ratio"),
             ("batches", '"zero_out": ("there", "missing")', '"zero_out": ("missing",)'),
@@ -255,7 +255,7 @@ MUTANTS = [
     ),
     # Accounting: what is charged.
     *(
-        Mutant(f"_accounting/{file}.py", old, new, tests)
+        Mutant(f"_core/accounting/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
                 "events",
@@ -333,7 +333,7 @@ MUTANTS = [
     ),
     # Rows: what a record is, and how long its row.
     *(
-        Mutant(f"_rows/{file}.py", old, new, tests)
+        Mutant(f"_core/rows/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
                 "records",
@@ -429,7 +429,7 @@ MUTANTS = [
     ),
     # Releases: the noise.
     *(
-        Mutant(f"_release/{file}.py", old, new, tests)
+        Mutant(f"_core/release/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
                 "mechanisms",
@@ -570,85 +570,85 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_gradients/clipping.py",
+                "_core/gradients/clipping.py",
                 "return bound / at_least(norms, bound)",
                 "return 2 * bound / at_least(norms, bound)",
                 f"{BOUNDS} {SUMS}",
             ),
             (
-                "_gradients/clipping.py",
+                "_core/gradients/clipping.py",
                 "weights.dtype, copy=False) * weights",
                 "weights.dtype, copy=False) * 0 + weights",
                 PERSONS,
             ),
             (
-                "_gradients/clipping.py",
+                "_core/gradients/clipping.py",
                 "np.sqrt(np.maximum(squares, 0.0) + self.products)",
                 "0.5 * np.sqrt(np.maximum(squares, 0.0) + self.products)",
                 f"{PERSONS} units/test_person_gradients.py",
             ),
             (
-                "_gradients/clipping.py",
+                "_core/gradients/clipping.py",
                 "self.weights * weights[self.runs.person]",
                 "self.weights",
                 f"{PERSONS} units/test_person_gradients.py",
             ),
             (
-                "_gradients/factors.py",
+                "_core/gradients/factors.py",
                 'mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode',
                 'mode = "constant"',
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_gradients/factors.py",
+                "_core/gradients/factors.py",
                 "most = min(_LARGEST, torch.finfo(part.dtype).max)",
                 "most = _LARGEST",
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_gradients/layered.py",
+                "_core/gradients/layered.py",
                 "return torch.maximum(rounded,",
                 "return 0.5 * torch.maximum(rounded,",
                 BOUNDS,
             ),
             (
-                "_gradients/layered.py",
+                "_core/gradients/layered.py",
                 "_CANCELLED * torch.sqrt(longer)",
                 "0 * torch.sqrt(longer)",
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_gradients/layered.py",
+                "_core/gradients/layered.py",
                 "1.0 if t == 1 else t / _CANCELLED",
                 "1.0",
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_gradients/linear.py",
+                "_core/gradients/linear.py",
                 "            self._norms[rows],\n            residuals,",
                 "            self._norms[rows] / 2,\n            residuals,",
                 f"{BOUNDS} {SUMS}",
             ),
             (
-                "_gradients/clipping.py",
+                "_core/gradients/clipping.py",
                 "return xp.where(counts, norms, xp.full_like(norms, xp.inf))",
                 "return xp.where(counts, norms / 2, xp.full_like(norms, xp.inf))",
                 f"{SUMS} {PERSONS}",
             ),
             (
-                "_public/anchors.py",
+                "_core/public/anchors.py",
                 "margin = 1.01 * (hidden * (1 + rounding) ** 2 + 3 * rounding + 8 * EPS)",
                 "margin = 0.0",
                 SUMS,
             ),
             (
-                "_public/gradient_spaces.py",
+                "_core/public/gradient_spaces.py",
                 'features = Features(X, RowMap(norm="l2"))',
                 "features = Features(X, RowMap(norm=None))",
                 f"{BOUNDS} estimators/test_gsd.py",
             ),
             (
-                "_gradients/linear.py",
+                "_core/gradients/linear.py",
                 "        other._set_norms()\n        other._set_public(None)",
                 "        other._set_public(None)",
                 "units/test_gradients.py",
@@ -657,7 +657,7 @@ MUTANTS = [
     ),
     # Statistics.
     *(
-        Mutant(f"_statistics/{file}.py", old, new, tests)
+        Mutant(f"_core/statistics/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
                 "counts",
@@ -825,7 +825,7 @@ MUTANTS = [
     ),
     # Solvers.
     *(
-        Mutant(f"_solvers/{file}.py", old, new, tests)
+        Mutant(f"_core/solvers/{file}.py", old, new, tests)
         for file, old, new, tests in [
             (
                 "least_squares",
@@ -931,188 +931,188 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_gradients/losses.py",
+                "_core/gradients/losses.py",
                 "return 2 * (np.clip(values, low, high) - low) / (high - low) - 1",
                 "return 2 * (values - low) / (high - low) - 1",
                 f"{SUMS} {BOUNDS} estimators/test_regression.py",
             ),
             (
-                "_estimators/regression.py",
+                "_core/plans/regression.py",
                 "values = rowwise(namespace(values).clip, values, low, high)",
                 "pass",
                 f"{BOUNDS} {HOSTILE} estimators/test_linear_regression.py",
             ),
             (
-                "_estimators/personal_fit.py",  # the share of ones is that of the rows
+                "_core/plans/personal.py",  # the share of ones is that of the rows
                 "share = float(np.clip(prepared.targets.location[0], *_SHARES)) if intercept",
                 "share = float(np.clip(targets.mean(), *_SHARES)) if intercept",
                 "claims/test_persons_hostile.py",
             ),
             (
-                "_estimators/linear_fit.py",
+                "_core/plans/linear.py",
                 "rest = 1 - sum(part.share for part in others.values())",
                 "rest = 1.0",
                 f"{BOUNDS} estimators/test_linear.py",
             ),
             (
-                "_estimators/held_out.py",
+                "_core/fits/held_out.py",
                 "said = shown_to(self.says, rows)",
                 "said = self.says(rows.X)",
                 HELD,
             ),
             (
-                "_tables/encoding.py",
+                "_core/tables/encoding.py",
                 "scaled = (np.clip(numbers, low, high) - low) / (high - low)",
                 "scaled = (numbers - low) / (high - low)",
                 f"units/test_encoding.py {BOUNDS}",
             ),
             (
-                "_tables/encoding.py",
+                "_core/tables/encoding.py",
                 "return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))",
                 "return float(np.linalg.norm(np.maximum(*np.abs(self.extent)))) / 2",
                 f"units/test_encoding.py {BOUNDS}",
             ),
             (
-                "_workflow/filter.py",
+                "budget/_filter.py",
                 "return epsilon <= self.budget * (1 + _ROUNDING)",
                 "return epsilon <= self.budget * 1.5",
                 LEDGER,
             ),
             (
-                "_workflow/filter.py",
+                "budget/_filter.py",
                 "total = Charge.total([spent, charge])\n        if",
                 "total = Charge.total([charge])\n        if",
                 LEDGER,
             ),
             (
-                "_workflow/filter.py",
+                "budget/_filter.py",
                 "total = Charge.total([spent, charge]).summed",
                 "total = charge.summed",
                 LEDGER,
             ),
             (
-                "_workflow/filter.py",
+                "budget/_filter.py",
                 "gaussian_sq_mu(self.budget - self.epsilon, self.delta - self.slack)",
                 "gaussian_sq_mu(self.budget, self.delta)",
                 LEDGER,
             ),
             (
-                "_workflow/accounts.py",
+                "budget/_accounts.py",
                 "return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
                 "return charge.epsilon <= self.terms.epsilon * (1 + 1e-12)",
                 LEDGER,
             ),
             (
-                "_workflow/filter.py",  # what came before the split is counted twice
+                "budget/_filter.py",  # what came before the split is counted twice
                 "replace(sums, epsilon=split.before + sums.epsilon)",
                 "replace(sums, epsilon=2 * split.before + sums.epsilon)",
                 LEDGER,
             ),
             (
-                "_workflow/ledger_state.py",
+                "budget/_ledger_state.py",
                 "if charge.slack or charge.sum_epsilon or event == entry.event:",
                 "if event == entry.event:",
                 LEDGER,
             ),
             (
-                "_workflow/ledger_state.py",
+                "budget/_ledger_state.py",
                 "if old is None or new is None or new > old * (1 + EQUAL):",
                 "if old is None or new is None:",
                 LEDGER,
             ),
             (
-                "_workflow/ledger_state.py",
+                "budget/_ledger_state.py",
                 "if entry.charge.epsilon and left.needs_delta:",
                 "if False:",
                 LEDGER,
             ),
             (
-                "_workflow/accounts.py",
+                "budget/_accounts.py",
                 "max(spent.epsilon + charge.epsilon, self.terms.pure_epsilon)",
                 "spent.epsilon + charge.epsilon + self.terms.pure_epsilon",
                 LEDGER,
             ),
             (
-                "_workflow/accounts.py",
+                "budget/_accounts.py",
                 "terms.epsilon - max(spent.epsilon, terms.pure_epsilon)",
                 "terms.epsilon - spent.epsilon",
                 LEDGER,
             ),
             (
-                "_workflow/planner.py",
+                "budget/_planner.py",
                 "if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:",
                 "if False:",
                 "workflow/test_planner.py",
             ),
             (
-                "_accounting/permission.py",  # a worker forgets what estimators bring
+                "_core/accounting/permission.py",  # a worker forgets what estimators bring
                 "known = _ARRIVED if in_worker() else _HEARD_OF",
                 "known = _HEARD_OF",
                 WORKERS,
             ),
             (
-                "_accounting/permission.py",  # a function does not look at the model that it gets
+                "_core/accounting/permission.py",  # a function does not ask the model that it gets
                 "one = next(iter(found), None) if len(found) < 2 else _AmbiguousLedger()",
                 "one = None",
                 WORKERS,
             ),
             (
-                "_workflow/watch.py",  # a ledger that was closed is charged
+                "budget/_watch.py",  # a ledger that was closed is charged
                 "return self.session in book.sessions",
                 "return True",
                 f"workflow/test_ledger_block.py {WORKERS}",
             ),
             (
-                "_estimators/context.py",  # a default is spent
+                "_core/fits/call.py",  # a default is spent
                 'elif payer is not None and "epsilon" not in kwargs:',
                 "elif False:",
                 WORKERS,
             ),
             (
-                "_estimators/context.py",
+                "_core/fits/call.py",
                 "if payer is None and in_worker():",
                 "if False:",
                 WORKERS,
             ),
             (
-                "_estimators/context.py",  # a block takes what a ledger's fit refuses
+                "_core/fits/call.py",  # a block takes what a ledger's fit refuses
                 "if steps:",
                 "if False:",
                 SEEN,
             ),
-            ("_workflow/report_words.py", "if account.seen:", "if False:", SEEN),
+            ("reports/_report_words.py", "if account.seen:", "if False:", SEEN),
             (
-                "_workflow/filter.py",
+                "budget/_filter.py",
                 "found = [_BROKEN] if any(KINDS[kind].breaks for kind, *_ in seen) else []",
                 "found = []",
                 SEEN,
             ),
             (
-                "_workflow/journal.py",  # what is not private is not written
+                "budget/_journal.py",  # what is not private is not written
                 "{name: finite(getattr(split, name)) for name in _SPLIT}",
                 "{name: getattr(split, name) for name in _SPLIT}",
                 SEEN,
             ),
             (
-                "_workflow/ledger_state.py",
+                "budget/_ledger_state.py",
                 "if self.failures >= most:",
                 "if False:",
                 f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
-                "_accounting/cost.py",
+                "_core/accounting/cost.py",
                 "return most is not None and cost is not None and cost <= most * (1 + EQUAL)",
                 "return most is not None and cost is not None and cost <= 4 * most",
                 f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
-                "_workflow/search.py",  # rows that are scored are trained on
+                "model_selection/_search.py",  # rows that are scored are trained on
                 "np.flatnonzero(scored), np.flatnonzero(~scored)",
                 "np.flatnonzero(scored), np.arange(len(scored))",
                 "workflow/test_private_search.py",
             ),
             (
-                "_workflow/audit.py",
+                "audit/_audit.py",
                 "success = 1 / (1 + math.exp(-epsilon))",
                 "success = 1 / (1 + math.exp(-2 * epsilon))",
                 "workflow/test_audit.py",

@@ -54,13 +54,13 @@ from dp_recorder.auditing.dataset_util import generate_neighbors
 from scipy import sparse, stats
 
 import dpsubspace as ours
-from dpsubspace._accounting import budget, cost, events
-from dpsubspace._accounting.accountants import each_mechanism
-from dpsubspace._array import as_like, to_numpy
-from dpsubspace._gradients import clipping
-from dpsubspace._release import mechanisms, noise
-from dpsubspace._rows.records import NullRecords
-from dpsubspace._solvers import descent
+from dpsubspace._core.accounting import budget, cost, events
+from dpsubspace._core.accounting.accountants import each_mechanism
+from dpsubspace._core.gradients import clipping
+from dpsubspace._core.ground.arrays import as_like, to_numpy
+from dpsubspace._core.release import mechanisms, noise
+from dpsubspace._core.rows.records import NullRecords
+from dpsubspace._core.solvers import descent
 
 # The three functions that release, as their auditor wants to see them ---------------------------
 

@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from dpsubspace import DPSGDFClassifier, PrivacyWarning, tabular_pipeline
-from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 
 SEEN = (

@@ -39,7 +39,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from dpsubspace import Categories, Range, Schema, private_coefficients
-from dpsubspace._statistics.inverted_tests import accepted_along
+from dpsubspace._core.statistics.inverted_tests import accepted_along
 from dpsubspace.exceptions import PrivacyWarning
 
 KINDS = ("gauss", "heavy", "mixed", "dummies", "rare", "corr", "wide")
@@ -91,7 +91,7 @@ def fit_without_intervals(frame, schema, epsilon, seed):
         zeros = dict.fromkeys(("estimate", "low", "high"), np.zeros(len(terms)))
         return zeros | {"level": level, "simultaneous": simultaneous}
 
-    with mock.patch("dpsubspace._estimators.coefficients._intervals", nothing):
+    with mock.patch("dpsubspace.statistics._coefficients._intervals", nothing):
         return fit(frame, schema, epsilon, seed)
 
 

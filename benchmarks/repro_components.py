@@ -39,11 +39,11 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, GEPClassifier
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._estimators import torch_models
-from dpsubspace._solvers.descent import STEPS
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.solvers.descent import STEPS
 from dpsubspace.linear_model import GEPRegressor, GradientDirections
 from dpsubspace.neural_network import DPModuleClassifier
+from dpsubspace.neural_network import _torch_models as torch_models
 
 SETS = ["mnist", "fashion", "kmnist8k", "notmnist8k", "chest_mixed", "scattering", "code"]
 SETS += ["code_hashed", "glyphs", "fashion_pairs", "mnist_pairs", "adult", "kegg", "simulation"]

@@ -36,8 +36,8 @@ from peer_dppca import DATA_SETS, K
 from scipy.stats import kendalltau
 
 from dpsubspace import DPPCA, PrivacyWarning
-from dpsubspace._release import matrix_bingham
-from dpsubspace._release.noise import SeededNoise
+from dpsubspace._core.release import matrix_bingham
+from dpsubspace._core.release.noise import SeededNoise
 
 DELTA = 1e-5
 BEST = [("adaptive", DELTA), ("gaussian", DELTA)]

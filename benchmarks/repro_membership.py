@@ -38,9 +38,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dpsubspace import PrivacyWarning, select_public
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import NullRecords
-from dpsubspace._statistics import moments
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import NullRecords
+from dpsubspace._core.statistics import moments
 from dpsubspace.audit import audit_epsilon
 from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 

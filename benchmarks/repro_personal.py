@@ -58,7 +58,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
 from dpsubspace import DPLinearRegression, DPSGDClassifier, PrivacyWarning
-from dpsubspace._public.tasks import task_subspace
+from dpsubspace._core.public.tasks import task_subspace
 from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
 from dpsubspace.public_data import subspace_distance
 

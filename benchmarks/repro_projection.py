@@ -28,10 +28,10 @@ import repro_defaults
 from _run import run, spread
 from scipy.stats import kendalltau
 
-from dpsubspace._estimators.distances import probe_gradients
-from dpsubspace._public.gradient_spaces import random_labels
-from dpsubspace._public.subspace import unit_rows
+from dpsubspace._core.public.gradient_spaces import random_labels
+from dpsubspace._core.public.subspace import unit_rows
 from dpsubspace.public_data import GSDScorer, private_projection_error
+from dpsubspace.public_data._distances import probe_gradients
 
 INF = math.inf
 COUNTS = [1, 4, 16, 64]

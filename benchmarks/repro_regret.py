@@ -33,7 +33,7 @@ import numpy as np
 from sklearn.metrics import r2_score
 
 from dpsubspace import DPLinearRegression, Range, tabular_pipeline
-from dpsubspace._tables import encoding
+from dpsubspace._core.tables import encoding
 from dpsubspace.exceptions import PrivacyWarning
 
 LEFT_OUT = "parkinson"  # with 42 people no model tells anything of new ones

@@ -13,8 +13,8 @@ seeds, and "raw" the same for importances of which no noise is taken out. "momen
 curves, pairs and importances for the solver of that name.
 
 Two constants of the bands were chosen on Adult, California and simulated patients; see
-``_estimators/column_shapes.py``. One of those of importances was chosen on Adult and California;
-see ``_estimators/column_importances.py``.
+``tables/_column_shapes.py``. One of those of importances was chosen on Adult and California;
+see ``tables/_column_importances.py``.
 
 usage: DPSUBSPACE_DATA=folder python benchmarks/repro_shapes.py
        [classes values importances moments] [--seeds 8] [--many-seeds 200] [--epsilon 1]
@@ -34,11 +34,11 @@ from dpsubspace import (
     DPSGDRegressor,
     tabular_pipeline,
 )
-from dpsubspace._estimators.column_importances import importances_of
-from dpsubspace._estimators.column_shapes import shapes_of
-from dpsubspace._release.releases import Releases
-from dpsubspace._solvers.descent import STEPS
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.solvers.descent import STEPS
 from dpsubspace.exceptions import PrivacyWarning
+from dpsubspace.tables._column_importances import importances_of
+from dpsubspace.tables._column_shapes import shapes_of
 
 LEVEL, POINTS, PAIR_POINTS = 0.9, 41, 13
 

@@ -28,8 +28,8 @@ from scipy.linalg import eigh
 from scipy.ndimage import gaussian_filter
 
 from dpsubspace import GEPClassifier
-from dpsubspace._estimators import guide
-from dpsubspace._public.subspace import Directions, principal_directions
+from dpsubspace._core.plans import guide
+from dpsubspace._core.public.subspace import Directions, principal_directions
 
 SETS = ["adult", "kegg", "simulation", "code_hashed", "mnist", "kmnist8k", "fashion", "scattering"]
 IMAGES = ("mnist", "kmnist8k", "fashion")

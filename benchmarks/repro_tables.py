@@ -66,8 +66,8 @@ from dpsubspace import (
     Schema,
     tabular_pipeline,
 )
-from dpsubspace._tables.encoding import encoding_for
-from dpsubspace._tables.schema import read_table
+from dpsubspace._core.tables.encoding import encoding_for
+from dpsubspace._core.tables.schema import read_table
 
 EPSILONS, DELTA = (0.3, 1.0, 3.0), 1e-5
 SIZES = {"1000": 1000, "all": None}

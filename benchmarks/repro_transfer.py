@@ -42,7 +42,7 @@ from _run import judged, run
 from sklearn.linear_model import LinearRegression
 
 from dpsubspace import DPLinearRegression
-from dpsubspace._public.tasks import METHODS, task_subspace
+from dpsubspace._core.public.tasks import METHODS, task_subspace
 from dpsubspace.linear_model import PublicSubspaceLinearRegression
 from dpsubspace.public_data import subspace_distance
 

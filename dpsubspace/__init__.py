@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
             FutureWarning,
             stacklevel=2,
         )
-        return importlib.import_module("dpsubspace._public.subspace").principal_angles
+        return importlib.import_module("dpsubspace._core.public.subspace").principal_angles
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -18,8 +18,8 @@ from sklearn.base import RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dpsubspace
-from dpsubspace._accounting.budget import Target
-from dpsubspace._tables import encoding, forming
+from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.tables import encoding, forming
 from dpsubspace.linear_model import GradientDirections
 
 # Options that are no parameters, but of the plan of a fit.

@@ -22,9 +22,9 @@ import pytest
 import salted
 from hypothesis import HealthCheck, settings
 
-from dpsubspace._accounting import permission
+from dpsubspace._core.accounting import permission
+from dpsubspace._core.release import noise
 from dpsubspace._names import PLACES, imported
-from dpsubspace._release import noise
 
 # All modules, before a test replaces something that one of them would then keep.
 for _name in PLACES:

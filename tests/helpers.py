@@ -17,20 +17,20 @@ from hypothesis import settings
 from scipy import sparse, stats
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
-from dpsubspace._accounting import budget as budgets
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.cost import Cost
-from dpsubspace._accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
-from dpsubspace._accounting.events import non_private
-from dpsubspace._array import as_like, to_numpy
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
-from dpsubspace._release.mechanisms import DisjointTotal, release, release_choice
-from dpsubspace._release.noise import SeededNoise, as_noise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import NullRecords, Records, RowMap
-from dpsubspace._solvers.descent import _EMBEDDING_FLOOR as EMBEDDING_FLOOR
+from dpsubspace._core.accounting import budget as budgets
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.cost import Cost
+from dpsubspace._core.accounting.events import NEIGHBORING_RELATIONS as RELATIONS  # noqa: F401
+from dpsubspace._core.accounting.events import non_private
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._core.ground.arrays import as_like, to_numpy
+from dpsubspace._core.release.mechanisms import DisjointTotal, release, release_choice
+from dpsubspace._core.release.noise import SeededNoise, as_noise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import NullRecords, Records, RowMap
+from dpsubspace._core.solvers.descent import _EMBEDDING_FLOOR as EMBEDDING_FLOOR
 from dpsubspace.linear_model import GEPRegressor
 
 CLASSIFIERS = [DPSGDClassifier, DPSGDFClassifier]

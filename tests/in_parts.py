@@ -23,8 +23,8 @@ import pytest
 from cases import CASES
 
 from dpsubspace import Categories, PrivacyLedger, Range
-from dpsubspace._rows import dask_parts
-from dpsubspace._rows.remote import RowPart
+from dpsubspace._core.rows import dask_parts
+from dpsubspace._core.rows.remote import RowPart
 
 # Lengths of blocks, as shares of the rows: uneven, none a multiple of 128, some of no rows.
 UNEVEN = (0.1, 0.003, 0.0, 0.45, 0.0, 0.2)

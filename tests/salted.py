@@ -11,7 +11,7 @@ import operator
 
 import numpy as np
 
-from dpsubspace._release import noise
+from dpsubspace._core.release import noise
 
 __all__ = ["begin", "literally", "plain_states", "salted"]
 

@@ -20,20 +20,20 @@ PACKAGE = ROOT / "dpsubspace"
 
 # Methods of `Releases` by which a number leaves the records, and the function that adds the noise.
 DOORS = {
-    "gaussian": "_release.mechanisms.release",
-    "jointly": "_release.mechanisms.release",
-    "laplace": "_release.mechanisms.release_laplace",
-    "direction": "_release.mechanisms.release_direction",
-    "subspace": "_release.mechanisms.release_subspace",
-    "choice": "_release.mechanisms.release_choice",
+    "gaussian": "_core.release.mechanisms.release",
+    "jointly": "_core.release.mechanisms.release",
+    "laplace": "_core.release.mechanisms.release_laplace",
+    "direction": "_core.release.mechanisms.release_direction",
+    "subspace": "_core.release.mechanisms.release_subspace",
+    "choice": "_core.release.mechanisms.release_choice",
 }
-# What makes a sum with a bound; all of it is in `_release/mechanisms.py`.
+# What makes a sum with a bound; all of it is in `_core/release/mechanisms.py`.
 MAKERS = {
     *("BoundedSum", "BoundedL1Sum", "BoundedScores", "vector_sum", "gram_sum", "energy_sum"),
     *("trace_sum", "score_sum"),
 }
 # Bounded sums that are never released: their units tell a scale of noise from public numbers.
-NEVER_RELEASED = {"_statistics.counts.noise_of_parts"}
+NEVER_RELEASED = {"_core.statistics.counts.noise_of_parts"}
 
 BOUNDS = "claims/test_bounds.py::test_every_release_of_a_fit_moves_within_its_bound"
 SCORES = "claims/test_score_cells.py::test_one_record_moves_every_release_within_its_bound"
@@ -77,20 +77,20 @@ FAMILIES = {
         [
             Quantity(
                 "The sum of clipped gradients of a step",
-                "_solvers.descent.train",
-                ("_gradients.clipping.clipped_sum", "_solvers.descent.train"),
+                "_core.solvers.descent.train",
+                ("_core.gradients.clipping.clipped_sum", "_core.solvers.descent.train"),
                 ("DPSGDClassifier", "plain"),
             ),
             Quantity(
                 "The parts of the gradients of a step along public directions and off them",
-                "_solvers.descent.train",
-                ("_solvers.descent.GEPStep", "_solvers.descent.train"),
+                "_core.solvers.descent.train",
+                ("_core.solvers.descent.GEPStep", "_core.solvers.descent.train"),
                 ("GEPClassifier", "gradients"),
             ),
             Quantity(
                 "The length of scores and the shift of the intercepts",
-                "_solvers.intercepts.noisy_map",
-                ("_solvers.intercepts.residual_sum", "_solvers.intercepts.noisy_map"),
+                "_core.solvers.intercepts.noisy_map",
+                ("_core.solvers.intercepts.residual_sum", "_core.solvers.intercepts.noisy_map"),
                 ("DPSGDClassifier", "plain"),
             ),
         ],
@@ -100,42 +100,42 @@ FAMILIES = {
         [
             Quantity(
                 "The mean of rows",
-                "_statistics.means.noisy_mean",
-                ("_statistics.means.bounded_row_sum", "_statistics.means.noisy_mean"),
+                "_core.statistics.means.noisy_mean",
+                ("_core.statistics.means.bounded_row_sum", "_core.statistics.means.noisy_mean"),
                 ("DPSGDFClassifier", "plain"),
             ),
             Quantity(
                 "The mean of rows about a centre that was searched for",
-                "_statistics.means.searched_mean",
+                "_core.statistics.means.searched_mean",
                 (
-                    "_statistics.means.bounded_row_sum",
-                    "_statistics.means.recentred_mean",
-                    "_statistics.means.searched_mean",
+                    "_core.statistics.means.bounded_row_sum",
+                    "_core.statistics.means.recentred_mean",
+                    "_core.statistics.means.searched_mean",
                 ),
                 ("private_mean", "gaussian"),
             ),
             Quantity(
                 "The mean square of the lengths of rows",
-                "_statistics.means.noisy_spread",
-                ("_statistics.means.noisy_spread",),
+                "_core.statistics.means.noisy_spread",
+                ("_core.statistics.means.noisy_spread",),
                 ("DPPCA", "adaptive, public bound"),
             ),
             Quantity(
                 "Centre and width of targets",
-                "_statistics.means.noisy_focus",
-                ("_statistics.means.noisy_focus",),
+                "_core.statistics.means.noisy_focus",
+                ("_core.statistics.means.noisy_focus",),
                 ("TabularPipeline", "target"),
             ),
             Quantity(
                 "What columns hold of the length of rows",
-                "_statistics.means.noisy_column_shares",
-                ("_statistics.means.noisy_column_shares",),
+                "_core.statistics.means.noisy_column_shares",
+                ("_core.statistics.means.noisy_column_shares",),
                 ("DPSGDRegressor", "public bounds"),
             ),
             Quantity(
                 "Means and squares of columns between known ends",
-                "_statistics.shapes.noisy_standard",
-                ("_statistics.shapes.noisy_standard",),
+                "_core.statistics.shapes.noisy_standard",
+                ("_core.statistics.shapes.noisy_standard",),
                 ("DPLinearRegression", "public ranges"),
             ),
         ],
@@ -145,38 +145,41 @@ FAMILIES = {
         [
             Quantity(
                 "A radius that holds a share of the rows",
-                "_statistics.counts.noisy_radius",
-                ("_statistics.counts.noisy_radius", "_statistics.counts._count"),
+                "_core.statistics.counts.noisy_radius",
+                ("_core.statistics.counts.noisy_radius", "_core.statistics.counts._count"),
                 ("DPSGDFClassifier, adaptive", "plain"),
             ),
             Quantity(
                 "Means of numbers between 0 and 1",
-                "_statistics.counts.noisy_shares",
-                ("_statistics.counts.noisy_shares",),
+                "_core.statistics.counts.noisy_shares",
+                ("_core.statistics.counts.noisy_shares",),
                 ("GEPClassifier", "plain"),
             ),
             Quantity(
                 "Means of how a whole is divided into parts",
-                "_statistics.counts.noisy_parts",
-                ("_statistics.counts.noisy_parts",),
+                "_core.statistics.counts.noisy_parts",
+                ("_core.statistics.counts.noisy_parts",),
                 ("private_projection_error", "plain"),
             ),
             Quantity(
                 "Ranges of columns, by counts of powers of 2",
-                "_statistics.counts.noisy_ranges",
-                ("_statistics.counts.noisy_ranges",),
+                "_core.statistics.counts.noisy_ranges",
+                ("_core.statistics.counts.noisy_ranges",),
                 ("private_covariance", "origin"),
             ),
             Quantity(
                 "Quantiles, by a noisy binary search",
-                "_statistics.quantiles.noisy_quantiles",
-                ("_statistics.quantiles.noisy_quantiles",),
+                "_core.statistics.quantiles.noisy_quantiles",
+                ("_core.statistics.quantiles.noisy_quantiles",),
                 ("private_quantile", "public range"),
             ),
             Quantity(
                 "Location and scale of columns, by a map of counts",
-                "_statistics.cell_maps.released_maps",
-                ("_statistics.cell_maps.CellMap", "_statistics.cell_maps.CellMap.of_counts"),
+                "_core.statistics.cell_maps.released_maps",
+                (
+                    "_core.statistics.cell_maps.CellMap",
+                    "_core.statistics.cell_maps.CellMap.of_counts",
+                ),
                 ("PublicSubspaceLinearRegression", "features"),
             ),
         ],
@@ -186,29 +189,32 @@ FAMILIES = {
         [
             Quantity(
                 "Counts of the cells of a table",
-                "_estimators.table_counts._released",
-                ("_statistics.table_cells.counts_sum", "_statistics.table_cells.counts_l1_sum"),
+                "statistics._table_counts._released",
+                (
+                    "_core.statistics.table_cells.counts_sum",
+                    "_core.statistics.table_cells.counts_l1_sum",
+                ),
                 ("private_counts", "plain"),
                 COUNTS,
             ),
             Quantity(
                 "Counts in a summary",
-                "_estimators.table_summary._Summary._counts",
-                ("_statistics.table_cells.counts_sum",),
+                "statistics._table_summary._Summary._counts",
+                ("_core.statistics.table_cells.counts_sum",),
                 ("private_summary", "plain"),
             ),
             Quantity(
                 "Sums and squares of numbers, by group",
-                "_estimators.table_summary._Summary._sums",
-                ("_statistics.table_cells.unit_total",),
+                "statistics._table_summary._Summary._sums",
+                ("_core.statistics.table_cells.unit_total",),
                 ("private_summary", "plain"),
             ),
             Quantity(
                 "Quantiles of columns, by group",
-                "_statistics.table_cells.searched_quantiles",
+                "_core.statistics.table_cells.searched_quantiles",
                 (
-                    "_statistics.table_cells.searched_quantiles",
-                    "_statistics.table_cells.counts_sum",
+                    "_core.statistics.table_cells.searched_quantiles",
+                    "_core.statistics.table_cells.counts_sum",
                 ),
                 ("private_summary", "plain"),
             ),
@@ -219,42 +225,45 @@ FAMILIES = {
         [
             Quantity(
                 "A second moment",
-                "_statistics.moments.noisy_moment",
-                ("_release.mechanisms.gram_sum", "_statistics.moments.second_moment"),
+                "_core.statistics.moments.noisy_moment",
+                ("_core.release.mechanisms.gram_sum", "_core.statistics.moments.second_moment"),
                 ("DPPCA", "gaussian"),
             ),
             Quantity(
                 "Products of the power iteration, and the moment within its directions",
-                "_statistics.moments.NoisyPower.__call__",
-                ("_statistics.moments.product_with", "_statistics.moments.projected_moment"),
+                "_core.statistics.moments.NoisyPower.__call__",
+                (
+                    "_core.statistics.moments.product_with",
+                    "_core.statistics.moments.projected_moment",
+                ),
                 ("DPPCA", "power"),
             ),
             Quantity(
                 "A direction that is drawn",
-                "_statistics.moments.Bingham.__call__",
+                "_core.statistics.moments.Bingham.__call__",
                 (
-                    "_statistics.moments.Bingham.__call__",
-                    "_release.mechanisms.gram_sum",
-                    "_release.mechanisms.release_direction",
+                    "_core.statistics.moments.Bingham.__call__",
+                    "_core.release.mechanisms.gram_sum",
+                    "_core.release.mechanisms.release_direction",
                 ),
                 ("DPPCA, drawn directions", "plain"),
                 DRAWN,
             ),
             Quantity(
                 "A subspace that is drawn",
-                "_statistics.moments.MatrixBingham.__call__",
+                "_core.statistics.moments.MatrixBingham.__call__",
                 (
-                    "_statistics.moments.MatrixBingham.__call__",
-                    "_release.mechanisms.trace_sum",
-                    "_release.mechanisms.release_subspace",
+                    "_core.statistics.moments.MatrixBingham.__call__",
+                    "_core.release.mechanisms.trace_sum",
+                    "_core.release.mechanisms.release_subspace",
                 ),
                 ("DPPCA, a drawn subspace", "plain"),
                 DRAWN_AT_ONCE,
             ),
             Quantity(
                 "Energies along released directions",
-                "_statistics.moments._with_energies",
-                ("_release.mechanisms.energy_sum", "_statistics.moments._with_energies"),
+                "_core.statistics.moments._with_energies",
+                ("_core.release.mechanisms.energy_sum", "_core.statistics.moments._with_energies"),
                 ("DPPCA, drawn directions", "plain"),
                 ENERGIES,
             ),
@@ -265,51 +274,57 @@ FAMILIES = {
         [
             Quantity(
                 "Moments and products of adaptive sufficient statistics",
-                "_solvers.least_squares.AdaSSP.__call__",
-                ("_solvers.least_squares._statistics", "_solvers.least_squares.AdaSSP.__call__"),
+                "_core.solvers.least_squares.AdaSSP.__call__",
+                (
+                    "_core.solvers.least_squares._statistics",
+                    "_core.solvers.least_squares.AdaSSP.__call__",
+                ),
                 ("DPLinearRegression", "AdaSSP"),
             ),
             Quantity(
                 "How long residuals are, in a block of records",
-                "_solvers.least_squares._Block.residual_size",
-                ("_solvers.least_squares._Block.residual_size", "_accounting.budget.Part"),
+                "_core.solvers.least_squares._Block.residual_size",
+                (
+                    "_core.solvers.least_squares._Block.residual_size",
+                    "_core.accounting.budget.Part",
+                ),
                 None,
                 BLOCKS,
             ),
             Quantity(
                 "Clipped gradients of a block of records",
-                "_solvers.least_squares._Block.gradient",
-                ("_gradients.clipping.clipped_sum", "_accounting.budget.Part"),
+                "_core.solvers.least_squares._Block.gradient",
+                ("_core.gradients.clipping.clipped_sum", "_core.accounting.budget.Part"),
                 None,
                 BLOCKS,
             ),
             Quantity(
                 "Moment and scores of an estimating equation",
-                "_solvers.equations.released_equations",
+                "_core.solvers.equations.released_equations",
                 (
-                    "_solvers.equations.released_equations",
-                    "_solvers.equations.moment_sum",
-                    "_solvers.equations.score_sum_of",
-                    "_solvers.equations.curvature_sum",
+                    "_core.solvers.equations.released_equations",
+                    "_core.solvers.equations.moment_sum",
+                    "_core.solvers.equations.score_sum_of",
+                    "_core.solvers.equations.curvature_sum",
                 ),
                 ("private_coefficients", "odds"),
             ),
             Quantity(
                 "Scores with the mass of what is cut, and what intervals need",
-                "_solvers.equations._score_and_mass",
+                "_core.solvers.equations._score_and_mass",
                 (
-                    "_solvers.equations.score_sum_of",
-                    "_solvers.equations.mass_sum",
-                    "_solvers.equations.moment_of_scores",
-                    "_solvers.equations.square_sum",
-                    "_solvers.equations.released_equations",
+                    "_core.solvers.equations.score_sum_of",
+                    "_core.solvers.equations.mass_sum",
+                    "_core.solvers.equations.moment_of_scores",
+                    "_core.solvers.equations.square_sum",
+                    "_core.solvers.equations.released_equations",
                 ),
                 ("private_coefficients", "plain"),
             ),
             Quantity(
                 "The size at which residuals are cut",
-                "_solvers.equations.cut_of_residuals",
-                ("_solvers.equations.size_counts", "_solvers.equations.cut_of_residuals"),
+                "_core.solvers.equations.cut_of_residuals",
+                ("_core.solvers.equations.size_counts", "_core.solvers.equations.cut_of_residuals"),
                 ("private_coefficients", "plain"),
             ),
         ],
@@ -319,38 +334,38 @@ FAMILIES = {
         [
             Quantity(
                 "Sums over pairs of rows of a person",
-                "_solvers.personal.released_pairs",
-                ("_solvers.personal.released_pairs",),
+                "_core.solvers.personal.released_pairs",
+                ("_core.solvers.personal.released_pairs",),
                 ("PersonalizedLinearRegression", "plain"),
             ),
             Quantity(
                 "Whether directions of public tasks help",
-                "_solvers.personal.released_doubt",
-                ("_solvers.personal.released_doubt",),
+                "_core.solvers.personal.released_doubt",
+                ("_core.solvers.personal.released_doubt",),
                 ("PersonalizedLinearRegression", "public tasks"),
             ),
             Quantity(
                 "A round of gradients of the directions",
-                "_solvers.personal.gradient_round",
-                ("_solvers.personal.gradient_round",),
+                "_core.solvers.personal.gradient_round",
+                ("_core.solvers.personal.gradient_round",),
                 ("PersonalizedLinearRegression", "public tasks"),
             ),
             Quantity(
                 "A round of moments of the directions",
-                "_solvers.personal.moments_round",
-                ("_solvers.personal.moments_round", "_solvers.personal.gradient_round"),
+                "_core.solvers.personal.moments_round",
+                ("_core.solvers.personal.moments_round", "_core.solvers.personal.gradient_round"),
                 ("PersonalizedLinearRegression", "moments"),
             ),
             Quantity(
                 "What the persons' own weights are like",
-                "_solvers.personal.released_heads",
-                ("_solvers.personal.released_heads",),
+                "_core.solvers.personal.released_heads",
+                ("_core.solvers.personal.released_heads",),
                 ("PersonalizedLinearRegression", "plain"),
             ),
             Quantity(
                 "Which kind of own weights does well",
-                "_solvers.personal.released_comparison",
-                ("_solvers.personal.released_comparison",),
+                "_core.solvers.personal.released_comparison",
+                ("_core.solvers.personal.released_comparison",),
                 ("PersonalizedLinearRegression", "plain"),
             ),
         ],
@@ -360,29 +375,38 @@ FAMILIES = {
         [
             Quantity(
                 "Counts of labels and scores",
-                "_estimators.score_release.RowScores._counts",
-                ("_statistics.score_cells.counted",),
+                "_core.plans.score_release.RowScores._counts",
+                ("_core.statistics.score_cells.counted",),
                 ("private_score", "plain"),
                 SCORES,
             ),
             Quantity(
                 "Means of losses and errors",
-                "_estimators.score_release.RowScores._means",
-                ("_statistics.score_cells.bounded_sums", "_statistics.score_cells.grouped_sums"),
+                "_core.plans.score_release.RowScores._means",
+                (
+                    "_core.statistics.score_cells.bounded_sums",
+                    "_core.statistics.score_cells.grouped_sums",
+                ),
                 ("private_score", "numbers of groups"),
                 SCORES,
             ),
             Quantity(
                 "The map of a calibrated classifier",
-                "_estimators.calibrated.CalibrationPlan.run",
-                ("_statistics.score_cells.root_scores", "_release.mechanisms.release_choice"),
+                "calibration._calibrated.CalibrationPlan.run",
+                (
+                    "_core.statistics.score_cells.root_scores",
+                    "_core.release.mechanisms.release_choice",
+                ),
                 ("DPCalibratedClassifier", "plain"),
                 CHOICES,
             ),
             Quantity(
                 "The threshold of conformal sets and intervals",
-                "_estimators.conformal._Conformal._release_threshold",
-                ("_statistics.score_cells.rank_scores", "_release.mechanisms.release_choice"),
+                "calibration._conformal._Conformal._release_threshold",
+                (
+                    "_core.statistics.score_cells.rank_scores",
+                    "_core.release.mechanisms.release_choice",
+                ),
                 ("DPConformalClassifier", "plain"),
                 CHOICES,
             ),
@@ -393,20 +417,20 @@ FAMILIES = {
         [
             Quantity(
                 "Which public set is chosen",
-                "_estimators.choice.select_public",
+                "public_data._choice.select_public",
                 (
-                    "_release.mechanisms.score_sum",
-                    "_statistics.score_cells.ScoreTotal",
-                    "_statistics.score_cells.ScoreTotal.bounded_sum",
-                    "_release.mechanisms.release_choice",
+                    "_core.release.mechanisms.score_sum",
+                    "_core.statistics.score_cells.ScoreTotal",
+                    "_core.statistics.score_cells.ScoreTotal.bounded_sum",
+                    "_core.release.mechanisms.release_choice",
                 ),
                 ("select_public", "plain"),
                 RANKING,
             ),
             Quantity(
                 "The score of a trial of a search",
-                "_workflow.spending.Trial.run",
-                ("_statistics.score_cells.score_total", "_release.releases.draw_trials"),
+                "model_selection._spending.Trial.run",
+                ("_core.statistics.score_cells.score_total", "_core.release.releases.draw_trials"),
                 None,
                 SEARCH,
             ),
@@ -416,21 +440,21 @@ FAMILIES = {
 
 # What all proofs rest on, in the order in which to read it.
 FOUNDATIONS = (
-    "_rows.records",
-    "_release.mechanisms.BoundedSum.on_lattice",
-    "_release.mechanisms.vector_sum",
-    "_array.sum_slack",
-    "_release.mechanisms.release",
-    "_release.noise.lattice_normals",
-    "_release.mechanisms.release_laplace",
-    "_release.noise.lattice_laplace",
-    "_release.mechanisms.release_direction",
-    "_release.mechanisms.release_subspace",
-    "_release.mechanisms.release_choice",
-    "_release.releases.Releases",
-    "_release.releases.Releases.jointly",
-    "_accounting.budget.Part",
-    "_accounting.accountants.bounded_range_curve",
+    "_core.rows.records",
+    "_core.release.mechanisms.BoundedSum.on_lattice",
+    "_core.release.mechanisms.vector_sum",
+    "_core.ground.arrays.sum_slack",
+    "_core.release.mechanisms.release",
+    "_core.release.noise.lattice_normals",
+    "_core.release.mechanisms.release_laplace",
+    "_core.release.noise.lattice_laplace",
+    "_core.release.mechanisms.release_direction",
+    "_core.release.mechanisms.release_subspace",
+    "_core.release.mechanisms.release_choice",
+    "_core.release.releases.Releases",
+    "_core.release.releases.Releases.jointly",
+    "_core.accounting.budget.Part",
+    "_core.accounting.accountants.bounded_range_curve",
 )
 
 QUANTITIES = [each for _, quantities in FAMILIES.values() for each in quantities]
@@ -452,7 +476,7 @@ def modules() -> Iterator[str]:
 
 
 def found(name: str) -> tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """Module and node of a name such as ``_release.releases.Releases.jointly``."""
+    """Module and node of a name such as ``_core.release.releases.Releases.jointly``."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         module = ".".join(parts[:end])
@@ -505,7 +529,7 @@ def bounds() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for function, call in calls_in_functions():
         name = call.func.id if isinstance(call.func, ast.Name) else None
-        if name in MAKERS and not function.startswith("_release.mechanisms."):
+        if name in MAKERS and not function.startswith("_core.release.mechanisms."):
             found.setdefault(function, []).append(ast.unparse(call))
     return found
 

@@ -1,6 +1,6 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._workflow.audit import (
+from dpsubspace.audit._audit import (
     AuditDisplay as AuditDisplay,
     AuditResult as AuditResult,
     audit_epsilon as audit_epsilon,

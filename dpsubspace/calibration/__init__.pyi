@@ -1,7 +1,7 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.calibrated import DPCalibratedClassifier as DPCalibratedClassifier
-from dpsubspace._estimators.conformal import (
+from dpsubspace.calibration._calibrated import DPCalibratedClassifier as DPCalibratedClassifier
+from dpsubspace.calibration._conformal import (
     DPConformalClassifier as DPConformalClassifier,
     DPConformalRegressor as DPConformalRegressor,
 )

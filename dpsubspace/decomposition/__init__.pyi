@@ -1,3 +1,3 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.pca import DPPCA as DPPCA
+from dpsubspace.decomposition._pca import DPPCA as DPPCA

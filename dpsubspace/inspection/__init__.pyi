@@ -1,4 +1,4 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._workflow.importance_display import ImportanceDisplay as ImportanceDisplay
-from dpsubspace._workflow.shape_display import ShapeDisplay as ShapeDisplay
+from dpsubspace.inspection._importance_display import ImportanceDisplay as ImportanceDisplay
+from dpsubspace.inspection._shape_display import ShapeDisplay as ShapeDisplay

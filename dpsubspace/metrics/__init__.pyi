@@ -1,9 +1,9 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.private_scores import private_score as private_score
-from dpsubspace._estimators.score_request import PrivateScore as PrivateScore
-from dpsubspace._statistics.score_cells import ScoreCells as ScoreCells
-from dpsubspace._workflow.evaluation import (
+from dpsubspace.metrics._private_scores import private_score as private_score
+from dpsubspace._core.plans.score_request import PrivateScore as PrivateScore
+from dpsubspace._core.statistics.score_cells import ScoreCells as ScoreCells
+from dpsubspace.metrics._evaluation import (
     PrivacyUtilityDisplay as PrivacyUtilityDisplay,
     PrivateCalibrationDisplay as PrivateCalibrationDisplay,
     PrivateRocCurveDisplay as PrivateRocCurveDisplay,

@@ -1,3 +1,3 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._workflow.search import PrivateSearch as PrivateSearch
+from dpsubspace.model_selection._search import PrivateSearch as PrivateSearch

@@ -1,7 +1,7 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.torch_features import TorchFeatures as TorchFeatures
-from dpsubspace._estimators.torch_models import (
+from dpsubspace.neural_network._torch_features import TorchFeatures as TorchFeatures
+from dpsubspace.neural_network._torch_models import (
     DPModuleClassifier as DPModuleClassifier,
     DPModuleRegressor as DPModuleRegressor,
 )

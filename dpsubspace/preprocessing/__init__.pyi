@@ -1,3 +1,3 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._estimators.scaler import BoundedScaler as BoundedScaler
+from dpsubspace.preprocessing._scaler import BoundedScaler as BoundedScaler

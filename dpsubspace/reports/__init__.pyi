@@ -1,6 +1,6 @@
 """Type checkers read the public names here."""
 
-from dpsubspace._workflow.report import (
+from dpsubspace.reports._report import (
     PrivacyReport as PrivacyReport,
     privacy_report as privacy_report,
 )

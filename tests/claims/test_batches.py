@@ -16,10 +16,10 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from dpsubspace import DPSGDClassifier, PrivacyWarning, privacy_cost
-from dpsubspace._accounting.batches import curve_of_batches, epsilon_of_batches
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.cost import Cost, gaussian_epsilon
-from dpsubspace._accounting.events import mechanisms_of, sampled_gaussian
+from dpsubspace._core.accounting.batches import curve_of_batches, epsilon_of_batches
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.cost import Cost, gaussian_epsilon
+from dpsubspace._core.accounting.events import mechanisms_of, sampled_gaussian
 
 EPSILONS = (1e-4, 0.01, 1.0, 10.0, 90.0, 110.0, 1e3, 1e5, 1e6)
 SOME = ((1e4, 64, "zero_out", (90.0, 110.0)), (1e9, 1, "replace_one", (1.0, 110.0)))

@@ -20,8 +20,8 @@ from helpers import (
 )
 from scipy import sparse
 
-from dpsubspace._estimators.bounds import MappedRows
-from dpsubspace._rows.records import RowMap
+from dpsubspace._core.fits.bounds import MappedRows
+from dpsubspace._core.rows.records import RowMap
 
 # Tiny data sets are mostly noise, as the warning rightly says, and columns may show in a mean.
 pytestmark = pytest.mark.filterwarnings(

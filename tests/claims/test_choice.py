@@ -19,13 +19,13 @@ from helpers import (
 from scipy import sparse, stats
 
 from dpsubspace import GEPClassifier, PrivacyLedger, select_public
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.events import bounded_range
-from dpsubspace._release.mechanisms import BoundedScores, release_choice, score_sum
-from dpsubspace._release.noise import SecureNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import ScoreTotal
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.events import bounded_range
+from dpsubspace._core.release.mechanisms import BoundedScores, release_choice, score_sum
+from dpsubspace._core.release.noise import SecureNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics.score_cells import ScoreTotal
 
 CHOICE = {case.name: case for case in CASES}["select_public"]
 UNIT = {"zero_out": 1.0, "replace_one": 2.0}

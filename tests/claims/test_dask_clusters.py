@@ -21,7 +21,7 @@ from in_parts import SCHEMA, assert_same, at_call, blocks, charged_once, mixed, 
 from sklearn.base import clone
 
 from dpsubspace import DPSGDClassifier, tabular_pipeline
-from dpsubspace._rows import dask_parts
+from dpsubspace._core.rows import dask_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

@@ -17,12 +17,12 @@ from helpers import RELATIONS, blobs, releases
 from in_parts import TAKEN_FITS, blocks, cluster_here
 
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, PrivacyLedger, private_mean
-from dpsubspace._array import Total
-from dpsubspace._release.mechanisms import BoundedSum, DisjointTotal, DisjointTotals
-from dpsubspace._rows.dask_parts import load_collections
-from dpsubspace._rows.records import Records
-from dpsubspace._rows.remote import RemoteRows, RowPart, RowParts, rowwise
-from dpsubspace._statistics.moments import _InSpans
+from dpsubspace._core.ground.arrays import Total
+from dpsubspace._core.release.mechanisms import BoundedSum, DisjointTotal, DisjointTotals
+from dpsubspace._core.rows.dask_parts import load_collections
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.rows.remote import RemoteRows, RowPart, RowParts, rowwise
+from dpsubspace._core.statistics.moments import _InSpans
 from dpsubspace.exceptions import ClusterError, PrivacyWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")

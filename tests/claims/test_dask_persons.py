@@ -21,9 +21,9 @@ from in_parts import UNEVEN, assert_same, blocks, cluster_here
 from test_dask_privacy import arrays
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor
-from dpsubspace._rows import together
-from dpsubspace._rows.records import names_of_rows
-from dpsubspace._rows.together import dealt, gathered, hashes_of, joined_names, name_array
+from dpsubspace._core.rows import together
+from dpsubspace._core.rows.records import names_of_rows
+from dpsubspace._core.rows.together import dealt, gathered, hashes_of, joined_names, name_array
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:(the noise of|class|the released mean shows):dpsubspace.PrivacyWarning"

@@ -28,10 +28,10 @@ from test_bounds import BLOCKS, NAMED
 
 import dpsubspace
 from dpsubspace import DPSGDClassifier, DPSGDRegressor
-from dpsubspace._release import noise
-from dpsubspace._rows import dask_parts
-from dpsubspace._rows.dask_parts import load_collections
-from dpsubspace._rows.remote import RowPart, is_remote
+from dpsubspace._core.release import noise
+from dpsubspace._core.rows import dask_parts
+from dpsubspace._core.rows.dask_parts import load_collections
+from dpsubspace._core.rows.remote import RowPart, is_remote
 from dpsubspace.linear_model import GradientDirections
 
 pytestmark = pytest.mark.filterwarnings(
@@ -297,7 +297,7 @@ def test_what_leaves_a_part_has_no_entry_for_a_row(monkeypatch, case, setting):
 
 def test_a_row_that_leaves_a_part_would_be_noticed():
     """Wherever it is held."""
-    total = dpsubspace._array.Total()
+    total = dpsubspace._core.ground.arrays.Total()
     total.add(np.ones(N))
     for held in (total, [total], {"it": (1, total)}, np.array([np.ones(N)], dtype=object)):
         assert any(N in array.shape for array in arrays(held))

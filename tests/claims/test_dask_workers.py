@@ -23,7 +23,7 @@ from in_parts import assert_same, at_call, blocks, charged_once
 from sklearn.base import clone
 
 from dpsubspace import DPPCA, DPSGDClassifier, PrivacyLedger
-from dpsubspace._rows import dask_parts
+from dpsubspace._core.rows import dask_parts
 from dpsubspace.exceptions import ClusterError
 
 pytestmark = [

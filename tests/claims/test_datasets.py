@@ -37,8 +37,8 @@ from dpsubspace import (
     private_summary,
     tabular_pipeline,
 )
-from dpsubspace._rows import dataset_parts
-from dpsubspace._rows.records import NullRecords
+from dpsubspace._core.rows import dataset_parts
+from dpsubspace._core.rows.records import NullRecords
 from dpsubspace.exceptions import PrivacyError
 from dpsubspace.linear_model import (
     GEPRegressor,

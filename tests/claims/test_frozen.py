@@ -14,7 +14,7 @@ import pytest
 from cases import CASES, FITS, RECORDS
 from helpers import RELATIONS, blobs, left_behind, pairs_first
 
-from dpsubspace._release import mechanisms
+from dpsubspace._core.release import mechanisms
 
 
 @contextmanager

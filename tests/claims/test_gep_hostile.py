@@ -5,8 +5,8 @@ import pytest
 from helpers import epsilon_of, groups_of, releases, with_plan
 
 from dpsubspace import GEPClassifier, PrivacyLedger
-from dpsubspace._estimators.bounds import MappedRows, ScaledRows
-from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._core.fits.bounds import MappedRows, ScaledRows
+from dpsubspace._core.rows.records import RowMap, Shift
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import GEPRegressor, GradientDirections
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor

@@ -10,9 +10,9 @@ from helpers import RELATIONS, blobs, pairs_first, replaced
 from sklearn.linear_model import LogisticRegression
 from test_persons import neighbours as neighbours_of_persons
 
-from dpsubspace._release.mechanisms import release_choice
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import rank_scores, root_scores, sums_of_records
+from dpsubspace._core.release.mechanisms import release_choice
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics.score_cells import rank_scores, root_scores, sums_of_records
 from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 
 HELD_OUT = [case for case in CASES if case.choice and case.name != "select_public"]

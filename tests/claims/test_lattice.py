@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, DPSGDFClassifier, private_mean
-from dpsubspace._release import mechanisms
-from dpsubspace._release import noise as noise_module
-from dpsubspace._release.mechanisms import (
+from dpsubspace._core.release import mechanisms
+from dpsubspace._core.release import noise as noise_module
+from dpsubspace._core.release.mechanisms import (
     BoundedL1Sum,
     BoundedSum,
     check_lattice,
@@ -24,7 +24,12 @@ from dpsubspace._release.mechanisms import (
     release_direction,
     release_laplace,
 )
-from dpsubspace._release.noise import SecureNoise, SeededNoise, lattice_laplace, lattice_normals
+from dpsubspace._core.release.noise import (
+    SecureNoise,
+    SeededNoise,
+    lattice_laplace,
+    lattice_normals,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from helpers import RELATIONS, pairs_first, who
 
-from dpsubspace import DPLinearRegression, _auto
-from dpsubspace._accounting.budget import Budget, Target
-from dpsubspace._array import plain_arithmetic, to_numpy
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._solvers.descent import noise_of_mean
-from dpsubspace._solvers.least_squares import (
+from dpsubspace import DPLinearRegression
+from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.ground import auto
+from dpsubspace._core.ground.arrays import plain_arithmetic, to_numpy
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.solvers.descent import noise_of_mean
+from dpsubspace._core.solvers.least_squares import (
     SOLVERS,
     OnePass,
     _n_blocks,
@@ -21,8 +22,8 @@ from dpsubspace._solvers.least_squares import (
     _plan,
     _statistics,
 )
-from dpsubspace._solvers.regression import Regression
-from dpsubspace._statistics.moments import Rows
+from dpsubspace._core.solvers.regression import Regression
+from dpsubspace._core.statistics.moments import Rows
 
 N, P = 400, 5
 
@@ -287,7 +288,7 @@ def test_the_noise_of_descent_with_momentum():
     rng = np.random.default_rng(0)
     weights = velocity = total = np.zeros(20_000)
     for t in range(plan.n_iter):
-        momentum = _auto.momentum_at(t, plan.momentum, n_iter=plan.n_iter)
+        momentum = auto.momentum_at(t, plan.momentum, n_iter=plan.n_iter)
         gradient = weights + momentum * velocity + rng.standard_normal(20_000)
         velocity = momentum * velocity - plan.learning_rate * gradient
         weights = weights + velocity

@@ -25,18 +25,18 @@ from in_parts import blocks, cluster_here
 from scipy import stats
 
 from dpsubspace import DPLinearRegression, DPSGDFClassifier, private_mean
-from dpsubspace._array import Total, sum_slack
-from dpsubspace._release import mechanisms
-from dpsubspace._release.mechanisms import (
+from dpsubspace._core.ground.arrays import Total, sum_slack
+from dpsubspace._core.release import mechanisms
+from dpsubspace._core.release.mechanisms import (
     BoundedL1Sum,
     BoundedSum,
     check_lattice,
     release,
     release_laplace,
 )
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._rows import dask_parts, inputs
-from dpsubspace._rows.records import exact_steps
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.rows import dask_parts, inputs
+from dpsubspace._core.rows.records import exact_steps
 
 # The largest number of rows that is written about.
 MOST = 10**10

@@ -33,12 +33,12 @@ from dpsubspace import (
     PrivacyLedger,
     private_mean,
 )
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.events import gaussian
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._rows.records import Records
-from dpsubspace._solvers.personal import gradient_round
-from dpsubspace._statistics.persons import PersonRows
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.accounting.events import gaussian
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.solvers.personal import gradient_round
+from dpsubspace._core.statistics.persons import PersonRows
 from dpsubspace.audit import audit_epsilon
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.statistics import private_quantile

@@ -15,7 +15,7 @@ from test_dask_privacy import DENSE, FORMS, arrays
 from test_persons import neighbours
 
 from dpsubspace import BoundedScaler, DPSGDClassifier, select_public
-from dpsubspace._rows import together
+from dpsubspace._core.rows import together
 from dpsubspace.statistics import private_quantile
 
 pytestmark = pytest.mark.filterwarnings(

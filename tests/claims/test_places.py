@@ -36,15 +36,15 @@ from dpsubspace import (
     PrivateSearch,
     private_mean,
 )
-from dpsubspace._array import as_like, products_by_row, row_norms, to_numpy
-from dpsubspace._estimators.composites import moved_by_others
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import Hinge, LogLoss
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.formed import FormedRows, Layout
-from dpsubspace._rows.records import Records, RowMap, Shift
-from dpsubspace._statistics.counts import cell_counts, noisy_radius, noisy_shares
-from dpsubspace._statistics.quantiles import noisy_quantiles
+from dpsubspace._core.fits.composites import moved_by_others
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import Hinge, LogLoss
+from dpsubspace._core.ground.arrays import as_like, products_by_row, row_norms, to_numpy
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.formed import FormedRows, Layout
+from dpsubspace._core.rows.records import Records, RowMap, Shift
+from dpsubspace._core.statistics.counts import cell_counts, noisy_radius, noisy_shares
+from dpsubspace._core.statistics.quantiles import noisy_quantiles
 from dpsubspace.linear_model import PersonalizedLinearRegression, PublicSubspaceLinearRegression
 from dpsubspace.neural_network import DPModuleClassifier
 from dpsubspace.public_data import GSDScorer
@@ -113,8 +113,8 @@ def bits(grads):
     ),
 )
 def test_gradients_of_a_row_do_not_depend_on_its_place(form, microbatch_size, kind):
-    from dpsubspace._gradients.layered import LayeredSource
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.layered import LayeredSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     module, X, y = network(kind), rows(), np.arange(N) % 3
     kind = LayeredSource if form == "batch" else ModuleSource
@@ -135,7 +135,7 @@ def test_gradients_of_a_row_do_not_depend_on_its_place(form, microbatch_size, ki
 @pytest.mark.parametrize(("width", "microbatch_size"), [(13, 48), (200, 48), (600, 37), (3, 16)])
 def test_smooth_units_of_a_row_do_not_depend_on_its_place(unit, width, microbatch_size):
     """A few last numbers of a batch are computed one by one, and one of 40 has another last bit."""
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     nn = pytest.importorskip("torch").nn
     pytest.importorskip("torch").manual_seed(1)
@@ -153,7 +153,7 @@ def test_smooth_units_of_a_row_do_not_depend_on_its_place(unit, width, microbatc
 @pytest.mark.parametrize("size", [4, 8, 64])
 def test_places_that_give_few_rows_other_bits_are_found(share, size):
     """The last half of a batch, where so many rows have other bits there."""
-    from dpsubspace._gradients.torch_rows import even_bits
+    from dpsubspace._core.gradients.torch_rows import even_bits
 
     def mapped(given):
         out = given[:, :1].copy()
@@ -166,7 +166,7 @@ def test_places_that_give_few_rows_other_bits_are_found(share, size):
 
 @pytest.mark.parametrize("microbatch_size", [5, 128])
 def test_scores_of_a_row_do_not_depend_on_its_place(microbatch_size):
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     options = {"records": persons(0), "microbatch_size": microbatch_size, "n_targets": 3}
     source = ModuleSource(network("wide"), Hinge(), rows(), np.arange(N) % 3, **options)
@@ -178,9 +178,9 @@ def test_scores_of_a_row_do_not_depend_on_its_place(microbatch_size):
 def test_a_fit_has_as_many_threads_as_its_sizes_were_found_with(form, monkeypatch):
     """What a callback sets is for others: which places are alike depends on it."""
     torch = pytest.importorskip("torch")
-    from dpsubspace._gradients import vectorised
-    from dpsubspace._gradients.layered import LayeredSource
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients import vectorised
+    from dpsubspace._core.gradients.layered import LayeredSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     kind = LayeredSource if form == "batch" else ModuleSource
     options = {"sample_rate": 0.5} if form == "batch" else {"records": persons(0)}
@@ -205,7 +205,7 @@ def test_a_fit_has_as_many_threads_as_its_sizes_were_found_with(form, monkeypatc
 @pytest.mark.parametrize("entry", [0, 2])
 def test_a_place_that_rounds_otherwise_is_found(place, entry):
     torch = pytest.importorskip("torch")
-    from dpsubspace._gradients.torch_rows import even_bits
+    from dpsubspace._core.gradients.torch_rows import even_bits
 
     def mapped(given):
         out = torch.tensor(given, dtype=torch.float32)
@@ -219,7 +219,7 @@ def test_a_place_that_rounds_otherwise_is_found(place, entry):
 
 def test_residuals_are_those_of_whole_batches():
     """Also those of the last rows, how many of which there are depends on other records."""
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     seen = []
 
@@ -239,8 +239,8 @@ def test_residuals_are_those_of_whole_batches():
 
 
 def test_as_many_rows_go_through_a_module_as_give_the_same_bits_everywhere(monkeypatch):
-    from dpsubspace._gradients import vectorised
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients import vectorised
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     even = lambda mapped, width, size: None if size % 4 else b""  # noqa: E731
     monkeypatch.setattr(vectorised, "even_bits", even)
@@ -269,9 +269,9 @@ def test_features_of_a_row_do_not_depend_on_its_place(batch_size, kind):
 def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
     """Those that differ are left out, and the last rows are padded to the smallest."""
     pytest.importorskip("torch")
-    from dpsubspace._estimators import torch_features
-    from dpsubspace._gradients import torch_rows
+    from dpsubspace._core.gradients import torch_rows
     from dpsubspace.neural_network import TorchFeatures
+    from dpsubspace.neural_network import _torch_features as torch_features
 
     monkeypatch.setattr(
         torch_rows,
@@ -290,8 +290,8 @@ def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
 def test_numbers_of_rows_are_found_anew_where_the_number_of_threads_is_another(monkeypatch):
     """Some numbers are alike for two threads and not for one."""
     torch = pytest.importorskip("torch")
-    from dpsubspace._estimators import torch_features
     from dpsubspace.neural_network import TorchFeatures
+    from dpsubspace.neural_network import _torch_features as torch_features
 
     looked = []
     monkeypatch.setattr(

@@ -23,16 +23,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpsubspace import DPLinearRegression
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import Squared
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift, check_groups
-from dpsubspace._solvers.least_squares import SOLVERS
-from dpsubspace._solvers.regression import whitening
-from dpsubspace._statistics.moments import Rows, second_moment
-from dpsubspace._statistics.shapes import noisy_standard
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import Squared
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift, check_groups
+from dpsubspace._core.solvers.least_squares import SOLVERS
+from dpsubspace._core.solvers.regression import whitening
+from dpsubspace._core.statistics.moments import Rows, second_moment
+from dpsubspace._core.statistics.shapes import noisy_standard
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -170,7 +170,7 @@ def test_cut_rows_have_the_sums_and_norms_of_standardised_ones(monkeypatch, case
 
     rows, norms, total = found()
     assert rows.mixing.folded is not None
-    monkeypatch.setattr("dpsubspace._rows.affine._MOST_SLACK", 0.0)
+    monkeypatch.setattr("dpsubspace._core.rows.affine._MOST_SLACK", 0.0)
     others, other_norms, other_total = found()
     assert others.mixing.folded is None
     near = 1e-9 if dtype == np.float64 else 1e-4  # what rows are cut to has the digits of rows

@@ -18,11 +18,11 @@ from dp_accounting import (
 from helpers import RELATIONS, blobs, epsilon_of
 
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, PrivacyError, PrivacyLedger
-from dpsubspace._accounting.accountants import BoundedRangeDpEvent
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._release.mechanisms import BoundedL1Sum, BoundedSum
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
+from dpsubspace._core.accounting.accountants import BoundedRangeDpEvent
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.release.mechanisms import BoundedL1Sum, BoundedSum
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
 
 TOTAL = BoundedSum(np.zeros(3), 1.0, 2.0)
 L1_TOTAL = BoundedL1Sum(np.zeros(3), 1.0, 2.0)

@@ -13,13 +13,13 @@ from helpers import RARE, RELATIONS, blobs, groups_of, pairs_first
 from scipy import stats
 
 from dpsubspace import private_score
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.model_outputs import shown_to
-from dpsubspace._release import mechanisms
-from dpsubspace._release.mechanisms import release_laplace
-from dpsubspace._rows.public import Data
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics.score_cells import bounded_sums, counted, grouped_sums
+from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.fits.outputs import shown_to
+from dpsubspace._core.release import mechanisms
+from dpsubspace._core.release.mechanisms import release_laplace
+from dpsubspace._core.rows.public import Data
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics.score_cells import bounded_sums, counted, grouped_sums
 from dpsubspace.audit import audit_epsilon
 
 pytestmark = [

@@ -29,8 +29,8 @@ from dp_accounting import (
 from helpers import RELATIONS, blobs, epsilon_of
 from scipy.special import ndtr
 
-from dpsubspace._accounting.accountants import BoundedRangeDpEvent
-from dpsubspace._estimators.base import PrivateCall
+from dpsubspace._core.accounting.accountants import BoundedRangeDpEvent
+from dpsubspace._core.fits.estimator import PrivateCall
 
 SHARE = 0.004  # of epsilon, which all rounding of losses may add up to
 CELLS = 50_000  # of the outputs of a mechanism

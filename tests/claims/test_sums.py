@@ -8,26 +8,26 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._accounting.events import non_private
-from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
-from dpsubspace._gradients.linear import LinearSource, OuterGradients
-from dpsubspace._gradients.losses import LogLoss, on_unit
-from dpsubspace._public.anchors import anchor_subspace
-from dpsubspace._public.subspace import FeatureSubspace
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._solvers.descent import GEPStep, _Parts
-from dpsubspace._statistics import means
-from dpsubspace._statistics.counts import (
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.events import non_private
+from dpsubspace._core.gradients.clipping import DenseGradients, clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource, OuterGradients
+from dpsubspace._core.gradients.losses import LogLoss, on_unit
+from dpsubspace._core.public.anchors import anchor_subspace
+from dpsubspace._core.public.subspace import FeatureSubspace
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.solvers.descent import GEPStep, _Parts
+from dpsubspace._core.statistics import means
+from dpsubspace._core.statistics.counts import (
     RADIUS_COUNTS,
     noisy_parts,
     noisy_radius,
     noisy_range,
 )
-from dpsubspace._statistics.means import bounded_row_sum, noisy_spread
+from dpsubspace._core.statistics.means import bounded_row_sum, noisy_spread
 
 # Tiny data sets are mostly noise, as the warning rightly says.
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

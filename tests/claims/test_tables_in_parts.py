@@ -25,9 +25,9 @@ from dpsubspace import (
     Range,
     tabular_pipeline,
 )
-from dpsubspace._rows import dask_parts
-from dpsubspace._rows.records import NullRecords
-from dpsubspace._tables import forming
+from dpsubspace._core.rows import dask_parts
+from dpsubspace._core.rows.records import NullRecords
+from dpsubspace._core.tables import forming
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

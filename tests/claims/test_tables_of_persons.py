@@ -42,8 +42,8 @@ from dpsubspace import (
     private_summary,
     tabular_pipeline,
 )
-from dpsubspace._rows import records, together
-from dpsubspace._tables import forming
+from dpsubspace._core.rows import records, together
+from dpsubspace._core.tables import forming
 from dpsubspace.tables import TableEncoder
 
 pytestmark = [

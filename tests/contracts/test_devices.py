@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import is_classifier
 
 from dpsubspace import DPPCA, DPSGDClassifier, DPSGDFClassifier
-from dpsubspace._statistics.moments import MECHANISMS
+from dpsubspace._core.statistics.moments import MECHANISMS
 from dpsubspace.linear_model import GradientDirections
 
 torch = pytest.importorskip("torch")

@@ -21,7 +21,7 @@ from dpsubspace import (
     PrivacyWarning,
     private_mean,
 )
-from dpsubspace._checks import shown
+from dpsubspace._core.ground.checks import shown
 from dpsubspace.linear_model import GradientDirections
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 

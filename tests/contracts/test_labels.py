@@ -6,7 +6,7 @@ import pytest
 from helpers import blobs
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, Range, private_score, tabular_pipeline
-from dpsubspace._rows.columns import read_labels
+from dpsubspace._core.rows.columns import read_labels
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"),

@@ -26,8 +26,8 @@ from dpsubspace import (
     select_public,
     tabular_pipeline,
 )
-from dpsubspace._rows.inputs import _BlockOfRows
-from dpsubspace._tables.parts import _BlockOfTable
+from dpsubspace._core.rows.inputs import _BlockOfRows
+from dpsubspace._core.tables.parts import _BlockOfTable
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,

@@ -9,8 +9,8 @@ from helpers import ESTIMATORS, INFORMED, AdaptiveClassifier, blobs, pairs_first
 from scipy import sparse
 from sklearn.base import is_classifier
 
-from dpsubspace._estimators.advice import warn_of_classes
-from dpsubspace._rows.records import RowMap
+from dpsubspace._core.rows.records import RowMap
+from dpsubspace.linear_model._advice import warn_of_classes
 
 
 def peak(function):

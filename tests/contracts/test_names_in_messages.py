@@ -18,8 +18,8 @@ from dpsubspace import (
     private_summary,
     select_public,
 )
+from dpsubspace._core.rows.inputs import renamed
 from dpsubspace._names import PLACES, imported
-from dpsubspace._rows.inputs import renamed
 from dpsubspace.audit import audit_estimator
 from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 from dpsubspace.public_data import (

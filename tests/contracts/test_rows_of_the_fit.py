@@ -21,7 +21,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._rows.seen_rows import has_seen
+from dpsubspace._core.rows.seen_rows import has_seen
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,

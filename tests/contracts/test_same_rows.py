@@ -18,7 +18,7 @@ from dpsubspace import (
     select_public,
     tabular_pipeline,
 )
-from dpsubspace._rows.same_rows import _Sought, refuse_private_rows
+from dpsubspace._core.rows.same_rows import _Sought, refuse_private_rows
 from dpsubspace.inspection import ImportanceDisplay
 from dpsubspace.linear_model import GEPRegressor
 from dpsubspace.public_data import GSDScorer, private_projection_error

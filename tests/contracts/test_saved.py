@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cases import CASES
 
-from dpsubspace._accounting import events
-from dpsubspace._accounting.library import library
+from dpsubspace._core.accounting import events
+from dpsubspace._core.accounting.library import library
 from dpsubspace.budget import PrivacyGuarantee
 
 RNG = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_no_model_needs_dp_accounting_to_be_loaded(case):
     )
     text = pickle.dumps(fitted)
     named = {name for name in modules_in(text) if "dp_accounting" in name or name == "attr"}
-    assert not named and "dpsubspace._accounting.accountants" not in modules_in(text)
+    assert not named and "dpsubspace._core.accounting.accountants" not in modules_in(text)
     if hasattr(fitted, "privacy_"):
         loaded = pickle.loads(text).privacy_
         assert "event" not in vars(loaded)

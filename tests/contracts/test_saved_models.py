@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsubspace
 from dpsubspace import DPSGDClassifier, Range, Schema, load, tabular_pipeline
-from dpsubspace._estimators.saved import FORMAT
+from dpsubspace._core.fits.saved import FORMAT
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::dpsubspace.PrivacyWarning", "ignore::dpsubspace.exceptions.PublicDataWarning"

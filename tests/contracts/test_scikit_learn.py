@@ -44,8 +44,8 @@ from dpsubspace import (
     GEPClassifier,
     _compat,
 )
+from dpsubspace._core.rows.public import PublicRows
 from dpsubspace._names import PLACES, imported
-from dpsubspace._rows.public import PublicRows
 from dpsubspace.exceptions import PublicDataWarning
 from dpsubspace.linear_model import (
     GEPRegressor,

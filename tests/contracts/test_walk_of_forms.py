@@ -17,9 +17,9 @@ from sklearn.linear_model import LogisticRegression
 
 import dpsubspace
 from dpsubspace import PrivacyLedger
+from dpsubspace._core.rows.inputs import check_rows
+from dpsubspace._core.rows.remote import RemoteRows
 from dpsubspace._names import PLACES, imported
-from dpsubspace._rows.inputs import check_rows
-from dpsubspace._rows.remote import RemoteRows
 
 in_parts = pytest.importorskip("in_parts")
 pytest.importorskip("polars")

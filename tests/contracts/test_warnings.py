@@ -27,9 +27,9 @@ from dpsubspace import (
     GEPClassifier,
     PrivacyWarning,
 )
-from dpsubspace._estimators.advice import warn_of_classes
-from dpsubspace._statistics.counts import noisy_range
+from dpsubspace._core.statistics.counts import noisy_range
 from dpsubspace.exceptions import warn
+from dpsubspace.linear_model._advice import warn_of_classes
 
 # What a search outside of a ledger is told beside: see test_ledger_block.py.
 SEVERAL = ".*is fitting copies"

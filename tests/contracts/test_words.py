@@ -14,7 +14,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._estimators.context import explain_unknown_parameters
+from dpsubspace._core.fits.call import explain_unknown_parameters
 from dpsubspace.statistics import private_quantile
 
 

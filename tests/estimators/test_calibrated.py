@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from dpsubspace import DPSGDFClassifier, PrivacyError, PrivacyLedger, PrivacyWarning
-from dpsubspace._accounting.events import bounded_range, composed
+from dpsubspace._core.accounting.events import bounded_range, composed
 from dpsubspace.calibration import DPCalibratedClassifier
 
 

@@ -17,10 +17,10 @@ from dpsubspace import (
     Range,
     private_coefficients,
 )
-from dpsubspace._rows.records import check_groups
-from dpsubspace._solvers import equations
-from dpsubspace._solvers.equations import Design, parts_of
-from dpsubspace._statistics.inverted_tests import accepted_along
+from dpsubspace._core.rows.records import check_groups
+from dpsubspace._core.solvers import equations
+from dpsubspace._core.solvers.equations import Design, parts_of
+from dpsubspace._core.statistics.inverted_tests import accepted_along
 from dpsubspace.statistics import CoefficientDisplay
 
 SCHEMA = {

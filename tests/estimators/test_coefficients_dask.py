@@ -13,8 +13,8 @@ from in_parts import UNEVEN, blocks, cluster_here, partitions
 from test_coefficients import patients, schema
 
 from dpsubspace import PrivacyLedger, private_coefficients
-from dpsubspace._rows import dataset_parts
-from dpsubspace._rows.records import NullRecords
+from dpsubspace._core.rows import dataset_parts
+from dpsubspace._core.rows.records import NullRecords
 
 pytestmark = pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
 

@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from dpsubspace import PrivacyLedger, PrivacyWarning
-from dpsubspace._accounting.events import bounded_range, composed
-from dpsubspace._estimators.conformal import _probabilities, _Rank
-from dpsubspace._statistics.score_cells import rank_scores
+from dpsubspace._core.accounting.events import bounded_range, composed
+from dpsubspace._core.statistics.score_cells import rank_scores
 from dpsubspace.calibration import DPConformalClassifier, DPConformalRegressor
+from dpsubspace.calibration._conformal import _probabilities, _Rank
 
 
 class Odds(ClassifierMixin, BaseEstimator):

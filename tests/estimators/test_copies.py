@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dpsubspace import Categories, DPSGDClassifier, DPSGDFClassifier, Range, tabular_pipeline
-from dpsubspace._solvers.intercepts import Doubt
+from dpsubspace._core.solvers.intercepts import Doubt
 
 N, EPSILON = 4000, 50.0
 TOLD = "alone decides the outcome"

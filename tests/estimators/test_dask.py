@@ -36,7 +36,7 @@ from dpsubspace import (
     private_score,
     private_summary,
 )
-from dpsubspace._rows import dask_parts
+from dpsubspace._core.rows import dask_parts
 from dpsubspace.linear_model import GEPRegressor, GradientDirections, PublicSubspaceLinearRegression
 from dpsubspace.statistics import private_covariance, private_quantile
 

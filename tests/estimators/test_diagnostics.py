@@ -9,10 +9,10 @@ from helpers import RELATIONS, blobs, groups_of, move, releases
 from scipy import sparse
 
 from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning
-from dpsubspace._accounting.budget import Target
-from dpsubspace._estimators.diagnostics import exact_errors
-from dpsubspace._public.gradient_spaces import random_labels
+from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.public.gradient_spaces import random_labels
 from dpsubspace.public_data import private_projection_error
+from dpsubspace.public_data._diagnostics import exact_errors
 from dpsubspace.statistics import private_spread
 
 INF = math.inf

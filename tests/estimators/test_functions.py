@@ -14,9 +14,8 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning, private_mean
-from dpsubspace._estimators import functions
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._statistics.quantiles import (
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.statistics.quantiles import (
     SEARCH,
     _Doubles,
     _Line,
@@ -24,6 +23,7 @@ from dpsubspace._statistics.quantiles import (
     rank_noise,
 )
 from dpsubspace.audit import audit_epsilon
+from dpsubspace.statistics import _functions as functions
 from dpsubspace.statistics import private_covariance, private_quantile
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

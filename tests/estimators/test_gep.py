@@ -35,20 +35,21 @@ from sklearn.base import is_classifier
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier, _auto
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.events import sampled_gaussian
-from dpsubspace._estimators import guide
-from dpsubspace._estimators.bounds import OneMean
-from dpsubspace._estimators.guide import PublicGuide, trusts
-from dpsubspace._estimators.linear_fit import LinearFit
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import LABELS, Labelled, held_out, mean_gradient, share_inside
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import NullRecords, RowMap, Shift
-from dpsubspace._solvers.descent import MirrorStep
-from dpsubspace._statistics.counts import noisy_shares
+from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.accounting.events import sampled_gaussian
+from dpsubspace._core.fits.bounds import OneMean
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.ground import auto
+from dpsubspace._core.plans import guide
+from dpsubspace._core.plans.guide import PublicGuide, trusts
+from dpsubspace._core.plans.linear import LinearFit
+from dpsubspace._core.public.anchors import LABELS, Labelled, held_out, mean_gradient, share_inside
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import NullRecords, RowMap, Shift
+from dpsubspace._core.solvers.descent import MirrorStep
+from dpsubspace._core.statistics.counts import noisy_shares
 from dpsubspace.exceptions import PublicDataWarning
 from dpsubspace.linear_model import GEPRegressor, GradientDirections
 
@@ -216,7 +217,7 @@ def test_public_rows_are_mapped_and_shifted_as_private_ones(
         fit(X, y, X_public=P.astype(dtype), y_public=Q)
     shift = None
     if centred:
-        bias = _auto.CENTRED_BIAS * 0.05 if model.fit_intercept else None
+        bias = auto.CENTRED_BIAS * 0.05 if model.fit_intercept else None
         shift = Shift(model.mean_, bias)
     private, public = (
         formed(Features(part, model._fitted_row_map).shifted(shift))
@@ -356,7 +357,7 @@ def test_a_start_from_labelled_rows_is_their_fit_and_can_be_refused():
     }
     rows = mapped(P, norm="l2", bias=0.5)
     reference = LogisticRegression(
-        C=_auto.PUBLIC_FIT, fit_intercept=False, solver="newton-cholesky"
+        C=auto.PUBLIC_FIT, fit_intercept=False, solver="newton-cholesky"
     ).fit(rows, Q)
     expected = reference.predict_proba(rows)
     np.testing.assert_array_equal(models["auto"].coef_, models["public"].coef_)
@@ -368,7 +369,7 @@ def test_a_start_from_labelled_rows_is_their_fit_and_can_be_refused():
 def test_what_remains_from_a_public_start_is_a_share(n_public):
     energies = np.geomspace(1, 1e-9, 20)
     ways = [
-        _auto.remaining(
+        auto.remaining(
             energies, 1e-3, n_public=n_public, n_outputs=3, n_samples=1000, multiplier=multiplier
         )
         for multiplier in (0.0, 1e-3, 1.0, 1e3, 1e9)
@@ -484,12 +485,12 @@ def test_columns_in_another_order_and_noise_are_found_out(unrelated, rng):
 def test_more_rows_and_fewer_classes_have_more_directions(n_outputs):
     reach = [0.0, 1.0, 1e2, 1e4, 1e6, 1e300, math.inf]
     options = {"n_public": 10**6, "width": 10**7}
-    counts = [_auto.n_directions(each, n_outputs, **options) for each in reach]
+    counts = [auto.n_directions(each, n_outputs, **options) for each in reach]
     assert counts[:2] == [5, 5] and counts[-2:] == [0, 0]
     assert counts[:-2] == sorted(counts[:-2]) and counts[3] == (200 if n_outputs <= 20 else 68)
     # Few public rows, and few columns, have none.
     found = {
-        sizes: _auto.n_directions(100.0, 1, n_public=sizes[0], width=sizes[1])
+        sizes: auto.n_directions(100.0, 1, n_public=sizes[0], width=sizes[1])
         for sizes in ((20, 80), (14, 80), (13, 80), (20, 79))
     }
     assert list(found.values()) == [20, 20, 0, 0]

@@ -22,7 +22,7 @@ from dpsubspace import (
     PrivacyWarning,
     select_public,
 )
-from dpsubspace._public.gradient_spaces import WIDEST
+from dpsubspace._core.public.gradient_spaces import WIDEST
 from dpsubspace.exceptions import PublicDataWarning
 from dpsubspace.public_data import GSDScorer, gradient_subspace_distance
 

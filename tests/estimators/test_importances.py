@@ -18,11 +18,11 @@ from dpsubspace import (
     Range,
     tabular_pipeline,
 )
-from dpsubspace._estimators.column_importances import _Outputs, importances_of
-from dpsubspace._estimators.column_shapes import released_scores, shapes_of
-from dpsubspace._estimators.linear_model import LinearScores
-from dpsubspace._solvers.descent import WeightNoise
-from dpsubspace._tables.schema import read_table
+from dpsubspace._core.solvers.descent import WeightNoise
+from dpsubspace._core.tables.schema import read_table
+from dpsubspace.linear_model._base import LinearScores
+from dpsubspace.tables._column_importances import _Outputs, importances_of
+from dpsubspace.tables._column_shapes import released_scores, shapes_of
 
 SCHEMA = {
     "age": Range(17, 90),

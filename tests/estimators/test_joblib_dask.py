@@ -33,12 +33,12 @@ from dpsubspace import (  # noqa: E402
     PrivateSearch,
     private_mean,
 )
-from dpsubspace._accounting.permission import (  # noqa: E402
+from dpsubspace._core.accounting.permission import (  # noqa: E402
     already_paid,
     in_task,
     run_here,
 )
-from dpsubspace._workflow.watch import LedgerAddress  # noqa: E402
+from dpsubspace.budget._watch import LedgerAddress  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -302,7 +302,7 @@ def test_several_fits_of_one_run(client):
     runs = future.result(timeout=60)
     assert len(set(runs)) == 1
     # What was noted goes with the task.
-    place = [future.key, "dpsubspace._accounting.permission"]
+    place = [future.key, "dpsubspace._core.accounting.permission"]
     assert list(client.get_metadata(place).values()) == [True]
     del future
     client.submit(abs, -1, pure=False).result(timeout=60)

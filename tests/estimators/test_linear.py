@@ -22,10 +22,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import NotFittedError
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyWarning
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._estimators.bounds import AdaptiveCentre, MappedRows
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.fits.bounds import AdaptiveCentre, MappedRows
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, PrivacyLedger, PrivacyWarning
-from dpsubspace._accounting.events import composed, gaussian
-from dpsubspace._estimators import pca as spectral_module
-from dpsubspace._release import releases as releases_module
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._statistics.moments import (
+from dpsubspace._core.accounting.events import composed, gaussian
+from dpsubspace._core.release import releases as releases_module
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.statistics.moments import (
     MECHANISMS,
     Rows,
     _without_noise,
@@ -30,6 +29,7 @@ from dpsubspace._statistics.moments import (
     second_moment,
     symmetric,
 )
+from dpsubspace.decomposition import _pca as spectral_module
 from dpsubspace.exceptions import PublicDataWarning
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

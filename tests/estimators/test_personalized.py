@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from dpsubspace import DPLinearRegression, PrivacyError, PrivacyLedger, PrivacyWarning
-from dpsubspace._rows.records import check_groups
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace.linear_model import PersonalizedLinearRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from dpsubspace import DPSGDClassifier, PrivacyLedger, PrivacyWarning
-from dpsubspace._rows.records import check_groups
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace.linear_model import PersonalizedLogisticRegression, SharedLogisticModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")

@@ -39,7 +39,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._statistics.score_metrics import Summed
+from dpsubspace._core.statistics.score_metrics import Summed
 from dpsubspace.metrics import PrivateScore
 
 INF = float("inf")

@@ -10,8 +10,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
 from dpsubspace import DPSGDRegressor, PrivacyLedger, PrivacyWarning
-from dpsubspace._estimators.bounds import ScaledRows
-from dpsubspace._statistics.counts import noisy_range
+from dpsubspace._core.fits.bounds import ScaledRows
+from dpsubspace._core.statistics.counts import noisy_range
 from dpsubspace.audit import audit_epsilon
 
 

@@ -26,11 +26,11 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
 )
-from dpsubspace._accounting.events import composed, is_free
-from dpsubspace._estimators import base
-from dpsubspace._estimators import scaler as scaler_module
-from dpsubspace._release.noise import SeededNoise
+from dpsubspace._core.accounting.events import composed, is_free
+from dpsubspace._core.fits import estimator as base
+from dpsubspace._core.release.noise import SeededNoise
 from dpsubspace.exceptions import PrivacyBudgetError, PublicDataWarning
+from dpsubspace.preprocessing import _scaler as scaler_module
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 

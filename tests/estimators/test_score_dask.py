@@ -16,8 +16,8 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from dpsubspace import DPSGDClassifier, PrivacyLedger, private_score, tabular_pipeline
-from dpsubspace._release.mechanisms import release_laplace
-from dpsubspace._rows.records import NullRecords
+from dpsubspace._core.release.mechanisms import release_laplace
+from dpsubspace._core.rows.records import NullRecords
 from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")

@@ -18,9 +18,9 @@ from dpsubspace import (
     private_counts,
     private_summary,
 )
-from dpsubspace._rows.records import NullRecords, check_groups
-from dpsubspace._statistics.table_cells import cell_total, unit_sums
-from dpsubspace._statistics.table_intervals import (
+from dpsubspace._core.rows.records import NullRecords, check_groups
+from dpsubspace._core.statistics.table_cells import cell_total, unit_sums
+from dpsubspace._core.statistics.table_intervals import (
     CountNoise,
     Ratio,
     around,

@@ -14,7 +14,7 @@ from in_parts import READ, UNEVEN, cluster_here, partitions, read_by_columns
 from test_table_counts import FRAME, PRIVATE_WARNINGS, SCHEMA
 
 from dpsubspace import PrivacyLedger, private_counts, private_summary
-from dpsubspace._rows.records import NullRecords, exact_steps
+from dpsubspace._core.rows.records import NullRecords, exact_steps
 
 pytestmark = PRIVATE_WARNINGS
 
@@ -122,7 +122,7 @@ def replayed(monkeypatch, call, relation, other, present):
 
 
 def test_a_partition_that_counts_twice_would_be_noticed(monkeypatch):
-    from dpsubspace._rows import dask_parts
+    from dpsubspace._core.rows import dask_parts
 
     run = dask_parts._DaskParts.run
 

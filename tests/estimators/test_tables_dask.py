@@ -37,7 +37,7 @@ from dpsubspace import (
     private_summary,
     tabular_pipeline,
 )
-from dpsubspace._tables import forming
+from dpsubspace._core.tables import forming
 from dpsubspace.tables import TableEncoder
 
 # Small data sets are mostly noise, as the warnings rightly say.

@@ -36,16 +36,16 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._estimators import table_encoder
-from dpsubspace._estimators.base import PrivateCall
-from dpsubspace._release.releases import Releases
-from dpsubspace._tables import forming
-from dpsubspace._workflow.planner import share_of_parts
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.fits.estimator import PrivateCall
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.tables import forming
 from dpsubspace.budget import share_budget
+from dpsubspace.budget._planner import share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import GEPRegressor, PersonalizedLinearRegression
 from dpsubspace.tables import TableEncoder, TabularPipeline
+from dpsubspace.tables import _table_encoder as table_encoder
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpsubspace
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, PrivacyError, PrivacyLedger
-from dpsubspace._gradients import torch_rows
-from dpsubspace._gradients.throwaway import throwaway
+from dpsubspace._core.gradients import torch_rows
+from dpsubspace._core.gradients.throwaway import throwaway
 from dpsubspace.neural_network import TorchFeatures
 
 torch = pytest.importorskip("torch")

@@ -22,17 +22,17 @@ from helpers import (
 from scipy import sparse
 
 from dpsubspace import PrivacyLedger, PrivacyWarning, select_public
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._estimators import torch_models
-from dpsubspace._estimators.advice import warn_of_limits
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._gradients.modules import ModuleSource
-from dpsubspace._gradients.reach import OutputLimits, limits_of, unreached
-from dpsubspace._public.anchors import LABELS, Labelled, LabelledModule, held_out
-from dpsubspace._solvers.descent import FlatStep
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.gradients.modules import ModuleSource
+from dpsubspace._core.gradients.reach import OutputLimits, limits_of, unreached
+from dpsubspace._core.public.anchors import LABELS, Labelled, LabelledModule, held_out
+from dpsubspace._core.solvers.descent import FlatStep
 from dpsubspace.exceptions import PublicDataWarning
 from dpsubspace.linear_model import GradientDirections
+from dpsubspace.linear_model._advice import warn_of_limits
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
+from dpsubspace.neural_network import _torch_models as torch_models
 from dpsubspace.public_data import GSDScorer, gradient_subspace_distance, private_projection_error
 
 torch = pytest.importorskip("torch")

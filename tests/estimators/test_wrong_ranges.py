@@ -22,8 +22,8 @@ from dpsubspace import (
     Range,
     tabular_pipeline,
 )
-from dpsubspace._estimators import bounds
-from dpsubspace._statistics.means import ColumnShares, Focus
+from dpsubspace._core.fits import bounds
+from dpsubspace._core.statistics.means import ColumnShares, Focus
 from dpsubspace.linear_model import (
     GEPRegressor,
     PersonalizedLinearRegression,

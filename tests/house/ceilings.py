@@ -41,8 +41,7 @@ def sizes():
     for path in sorted(ROOT.rglob("*.py")):
         parts = path.relative_to(ROOT).parts
         if lines := code_lines(path):
-            for place in ("all", parts[0] if len(parts) > 1 else "in no folder"):
-                place = "subjects" if place in SUBJECTS else place
+            for place in ("all", "/".join(parts[:-1]) or "no folder"):
                 files, before = found.get(place, (0, 0))
                 found[place] = files + 1, before + lines
     return {

@@ -46,12 +46,12 @@ sys.path.append(str(Path(__file__).parents[1]))  # where this is run as a script
 
 from cases import CASES, RECORDS
 from helpers import blobs, groups_of
-from traced import PARTS, Function, function_at, lines_of
+from traced import PARTS, Function, folder_of, function_at, lines_of
 
 import dpsubspace
-from dpsubspace._release import mechanisms, noise
+from dpsubspace._core.release import mechanisms, noise
 
-TRUSTED = ("_accounting", "_release")
+TRUSTED = ("_core.accounting", "_core.release")
 DEPTH = 8
 # Not relative to the package, which may be installed apart.
 REVIEWING = Path(__file__).parents[2] / "docs" / "reviewing.md"
@@ -233,7 +233,7 @@ class Place(Function):
     @property
     def wing(self):
         """Folder of the module."""
-        return self.module.partition(".")[0]
+        return folder_of(self.module)
 
 
 def is_trusted(value):
@@ -357,7 +357,8 @@ def watched(fit, outputs, known):
     """What a fit shows; it finds no cost and no warning that was remembered."""
     for module in _modules():
         for value in vars(module).values():
-            if module.__name__.split(".")[1] in TRUSTED and hasattr(value, "cache_clear"):
+            trusted = folder_of(module.__name__.removeprefix("dpsubspace.")) in TRUSTED
+            if trusted and hasattr(value, "cache_clear"):
                 value.cache_clear()
     for module in [*sys.modules.values()]:
         vars(module).get("__warningregistry__", {}).clear()
@@ -529,7 +530,7 @@ def by_wing(functions):
         wing, _, name = function.module.rpartition(".")
         wings[wing].add(name)
     for wing, names in sorted(wings.items()):
-        where = f"`{wing}/`" if wing else "no folder"
+        where = f"`{wing.replace('.', '/')}/`" if wing else "no folder"
         yield f"- {where}: {', '.join(f'`{name}`' for name in sorted(names))}\n"
 
 

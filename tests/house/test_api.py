@@ -10,8 +10,8 @@ import api
 import pytest
 
 import dpsubspace
+from dpsubspace._core.public import subspace
 from dpsubspace._names import PLACES, SUBJECTS, TOP
-from dpsubspace._public import subspace
 
 
 def test_the_interface_is_the_one_that_was_written_down():

@@ -13,15 +13,18 @@ FITS = fits()
 # last part of the name of what is called from below, since many classes have it.
 PROTOCOLS = {
     "__sklearn_tags__": "scikit-learn asks an estimator what it takes, wherever rows are checked",
-    "chunks": "the one loop over chunks asks records which they have (_rows.chunks.Chunked)",
+    "chunks": "the one loop over chunks asks records which they have (_core.rows.chunks.Chunked)",
 }
 
 # What runs a function that it was handed down: around the methods of any class, or where rows lie.
 RUNNERS = {
-    "_compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own",
-    "_rows.remote.rowwise": "makes objects of rows wherever these lie",
-    "_rows.remote.for_each_part": "asks all parts of the rows",
-    "_rows.chunks.Chunks.total": "the one loop over chunks",
+    "_core.ground.compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own",
+    "_core.fits.call.explain_unknown_parameters.called": "around the method that it is put on",
+    "_core.fits.estimator.PrivateEstimator._fit_by": "asks an estimator what is its own of a fit",
+    "_core.fits.estimator.fit_privately": "runs the plan that it is handed, whatever it computes",
+    "_core.rows.remote.rowwise": "makes objects of rows wherever these lie",
+    "_core.rows.remote.for_each_part": "asks all parts of the rows",
+    "_core.rows.chunks.Chunks.total": "the one loop over chunks",
 }
 
 
@@ -51,13 +54,13 @@ def test_exceptions_are_needed():
     found = [climb for name in FITS for climb in trace_of(name).climbs()]
     assert set(PROTOCOLS) <= {called.name.split(".")[-1] for _, called in found}
     runners = {str(caller) for caller, _ in found}
-    assert {name for name in RUNNERS if name.startswith("_rows")} <= runners
+    assert {name for name in RUNNERS if name.startswith("_core.rows")} <= runners
 
 
 def test_a_climb_would_be_noticed():
     trace = trace_of("DPSGDClassifier")
-    low = Function("_accounting.budget", "Sizes")
-    high = Function("_estimators.base", "fit_privately")
+    low = Function("_core.accounting.budget", "Sizes")
+    high = Function("_core.fits.estimator", "fit_privately")
     assert high in trace.functions
     climbing = replace(trace, calls=trace.calls + Counter({(low, high): 1}))
     assert climbs(climbing) == {f"{low} -> {high}"}

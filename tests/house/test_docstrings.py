@@ -16,16 +16,16 @@ from dpsubspace._names import PLACES, imported
 SKIP = {"RT02", "GL01", "GL02"}
 # Modules whose examples need an extra.
 EXTRAS = {
-    "_estimators.torch_features": "torch",
-    "_estimators.torch_models": "torch",
-    "_workflow.budget_display": "matplotlib",
-    "_workflow.counts_display": "matplotlib",
-    "_workflow.importance_display": "matplotlib",
-    "_workflow.audit": "matplotlib",
-    "_workflow.evaluation": "matplotlib",
-    "_workflow.projection_display": "matplotlib",
-    "_workflow.ranking": "matplotlib",
-    "_workflow.shape_display": "matplotlib",
+    "neural_network._torch_features": "torch",
+    "neural_network._torch_models": "torch",
+    "reports._budget_display": "matplotlib",
+    "statistics._counts_display": "matplotlib",
+    "inspection._importance_display": "matplotlib",
+    "audit._audit": "matplotlib",
+    "metrics._evaluation": "matplotlib",
+    "public_data._projection_display": "matplotlib",
+    "public_data._ranking": "matplotlib",
+    "inspection._shape_display": "matplotlib",
 }
 METHOD_SKIP = SKIP | {"EX01", "SA01", "ES01"}
 

@@ -56,7 +56,7 @@ def test_modules_are_imported_when_a_name_of_theirs_is_asked_for():
         "dpsubspace._names",
     ]
     after = run(f"import sys; from dpsubspace import DPSGDClassifier; print(*{loaded})").split()
-    assert "dpsubspace._estimators.dpsgd" in after
+    assert "dpsubspace.linear_model._dpsgd" in after
     assert not [name for name in after if name.startswith("dpsubspace._workflow")]
 
 

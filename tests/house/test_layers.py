@@ -5,13 +5,13 @@ import functools
 import graphlib
 import re
 
-from traced import ROOT, WINGS, wing_of
+from traced import ROOT, WINGS, folder_of, wing_of
 
 from dpsubspace._names import SUBJECTS
 
 
 def name_of(path):
-    """Dotted name within the package: "_rows.records"."""
+    """Dotted name within the package: "_core.rows.records"."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -35,7 +35,7 @@ def ours(module):
     for name in imported(module):
         parts = name.split(".")
         if parts[0] == "dpsubspace":
-            known = (".".join(parts[1:end]) for end in (3, 2))
+            known = (".".join(parts[1:end]) for end in (4, 3, 2))
             yield next(name for name in known if name in PATHS)
 
 
@@ -51,38 +51,44 @@ def test_imports_go_in_no_circle():
 
 
 def test_every_folder_is_a_wing_or_a_subject():
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"__pycache__"}
-    assert folders == {*WINGS[1:-1], *SUBJECTS}
+    folders = {".".join(path.relative_to(ROOT).parent.parts) for path in PATHS.values()}
+    assert folders == {"", "_core", "_core.ground", *WINGS[1:]} and {*SUBJECTS} < {*WINGS}
 
 
 def answered_elsewhere(module):
     """Questions that a module answers and another one should, as text."""
-    names, wing = set(imported(module)), module.split(".")[0]
-    if wing != "_accounting":
+    names, wing = set(imported(module)), folder_of(module)
+    if wing != "_core.accounting":
         accounting = {name for name in names if name.startswith("dp_accounting")}
         asked = {"dp_accounting", "dp_accounting.DpEvent"}
-        if not accounting <= (asked if module == "_workflow.ledger" else {"dp_accounting.DpEvent"}):
-            yield "only _accounting computes costs"
+        if not accounting <= (asked if module == "budget._ledger" else {"dp_accounting.DpEvent"}):
+            yield "only _core.accounting computes costs"
     text = PATHS[module].read_text()
-    text = text.replace("releases.gaussian(", "")  # which draws noise in _release
-    draws = (".gaussian(", "noise.uniform", "urandom", "_release.bingham", "matrix_bingham import")
-    if wing != "_release" and any(name in text for name in draws):
-        yield "only _release draws noise"
-    if module != "_estimators.base" and re.search(
+    text = text.replace("releases.gaussian(", "")  # which draws noise in _core.release
+    draws = (
+        ".gaussian(",
+        "noise.uniform",
+        "urandom",
+        "_core.release.bingham",
+        "matrix_bingham import",
+    )
+    if wing != "_core.release" and any(name in text for name in draws):
+        yield "only _core.release draws noise"
+    if module != "_core.fits.estimator" and re.search(
         r"\bReleases\(", text.replace("class Releases", "")
     ):
         yield "only a PrivateCall, which has paid, makes Releases"
-    if module not in ("_rows.records", "_workflow.canaries") and (
+    if module not in ("_core.rows.records", "audit._canaries") and (
         "NullRecords" in text or re.search(r"\bpresent: (np\.ndarray|Any)", text)
     ):
         yield "records alone know which of them are null, and audits alone make such"
-    samplers = {"_release.bingham", "_release.matrix_bingham"}
+    samplers = {"_core.release.bingham", "_core.release.matrix_bingham"}
     if module in samplers and (set(ours(module)) - samplers or "np.random" in text):
         yield "what it draws from is handed in"
     if any(name.startswith("sklearn.") and "._" in name for name in names):
         yield "only public names of scikit-learn"
-    if module != "_compat" and "sklearn.callback" in text:
-        yield "version differences live in _compat"
+    if module != "_core.ground.compat" and "sklearn.callback" in text:
+        yield "version differences live in _core.ground.compat"
 
 
 def test_each_question_is_answered_in_one_place():

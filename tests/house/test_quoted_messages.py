@@ -17,9 +17,9 @@ from dpsubspace import (
     private_mean,
     tabular_pipeline,
 )
-from dpsubspace._estimators import functions
 from dpsubspace.exceptions import ClusterError
 from dpsubspace.linear_model import PersonalizedLinearRegression
+from dpsubspace.statistics import _functions as functions
 
 DOCS = Path(__file__).parents[2] / "docs"
 

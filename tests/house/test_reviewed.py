@@ -10,8 +10,8 @@ import pytest
 from helpers import blobs
 from reviewed import FITS, PAIRS, Review, listed, reviewed
 
-from dpsubspace import _auto
-from dpsubspace._estimators import linear_fit
+from dpsubspace._core.ground import auto
+from dpsubspace._core.plans import linear as linear_fit
 
 # Bits that the tool makes the same for each fit are those of the system.
 pytestmark = pytest.mark.system_bits
@@ -42,7 +42,7 @@ def test_private_numbers_stay_in_the_files_that_are_listed(name):
 
 def test_a_private_number_in_a_new_file_is_noticed(monkeypatch):
     def leaking(self, *args):
-        _auto.many_classes(float(np.abs(self.X).sum()))
+        auto.many_classes(float(np.abs(self.X).sum()))
         return bound(self, *args)
 
     bound = linear_fit.Features.unscaled
@@ -62,9 +62,9 @@ def test_what_sets_a_bound_a_noise_an_event_or_a_charge_is_found():
     names = {str(function) for function in found.setting}
     assert names >= {
         "_array.sum_slack",
-        "_rows.records.RowMap.bound",
-        "_release.noise._SecureStream.gaussian",
-        "_accounting.budget.Budget.split",
-        "_estimators.linear_fit._budget",
-        "_workflow.ledger_state.LedgerState.add",
+        "_core.rows.records.RowMap.bound",
+        "_core.release.noise._SecureStream.gaussian",
+        "_core.accounting.budget.Budget.split",
+        "_core.plans.linear._budget",
+        "budget._ledger_state.LedgerState.add",
     }

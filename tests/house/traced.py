@@ -22,35 +22,50 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dpsubspace
-from dpsubspace._names import SUBJECTS
 
 ROOT = Path(dpsubspace.__file__).parent
 PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}  # of the function around them
 
-# Wings, the lowest first. What stands in no folder is the ground of all, and subjects are doors to
-# the names of all wings.
+# Wings, the lowest first: those of the core, and subjects. What stands in no folder, or in the ground
+# of the core, is the ground of all.
 WINGS = (
     "ground",
-    "_accounting",
-    "_rows",
-    "_tables",
-    "_release",
-    "_gradients",
-    "_public",
-    "_statistics",
-    "_solvers",
-    "_estimators",
-    "_workflow",
-    "__init__",
+    "_core.accounting",
+    "_core.rows",
+    "_core.tables",
+    "_core.release",
+    "_core.gradients",
+    "_core.public",
+    "_core.statistics",
+    "_core.solvers",
+    "_core.fits",
+    "_core.plans",
+    "linear_model",
+    "neural_network",
+    "decomposition",
+    "preprocessing",
+    "tables",
+    "calibration",
+    "statistics",
+    "public_data",
+    "inspection",
+    "budget",
+    "metrics",
+    "model_selection",
+    "audit",
+    "reports",
 )
 
 
+def folder_of(module):
+    """Folder of a module that is named by its path: "_core.rows" of "_core.rows.records"."""
+    return module.rpartition(".")[0]
+
+
 def wing_of(module):
-    """Place in WINGS of a module that is named by its path: "_rows.records"."""
-    wing = module.split(".")[0]
-    if wing in SUBJECTS:
-        return WINGS.index("__init__")
-    return WINGS.index(wing if wing in WINGS else "ground")
+    """Place in WINGS of a module."""
+    folder = folder_of(module)
+    return WINGS.index(folder if folder in WINGS else "ground")
 
 
 class Function(NamedTuple):

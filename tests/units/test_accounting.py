@@ -11,9 +11,9 @@ from helpers import CLASSIFIERS, RELATIONS, blobs, calibrate, epsilon_of
 from scipy.special import ndtr
 
 from dpsubspace import DPSGDClassifier, PrivacyError, PrivacyLedger
-from dpsubspace._accounting.budget import Sizes
-from dpsubspace._accounting.cost import gaussian_epsilon, searched_sq_mu
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.accounting.cost import gaussian_epsilon, searched_sq_mu
+from dpsubspace._core.accounting.events import (
     composed,
     describe,
     gaussian,
@@ -21,7 +21,7 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._estimators.bounds import OneMean
+from dpsubspace._core.fits.bounds import OneMean
 from dpsubspace.budget import PrivacyGuarantee
 from dpsubspace.exceptions import PrivacyBudgetError
 

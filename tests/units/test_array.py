@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dpsubspace._array import (
+from dpsubspace._core.ground.arrays import (
     BLOCK,
     Scratch,
     check_device,
@@ -26,7 +26,7 @@ from dpsubspace._array import (
     sparse_rows,
     to_numpy,
 )
-from dpsubspace._rows.chunks import SHARED, over_chunks
+from dpsubspace._core.rows.chunks import SHARED, over_chunks
 
 
 class Records:

@@ -25,8 +25,8 @@ from helpers import (
 from scipy import integrate, special, stats
 
 from dpsubspace import PrivacyError, PrivacyLedger
-from dpsubspace._accounting.accountants import BoundedRangeDpEvent, bounded_range_curve
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting.accountants import BoundedRangeDpEvent, bounded_range_curve
+from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,
     describe,
@@ -34,8 +34,8 @@ from dpsubspace._accounting.events import (
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._release.bingham import _best_b, sample_bingham
-from dpsubspace._release.mechanisms import (
+from dpsubspace._core.release.bingham import _best_b, sample_bingham
+from dpsubspace._core.release.mechanisms import (
     BoundedL1Sum,
     BoundedSum,
     energy_sum,
@@ -43,7 +43,7 @@ from dpsubspace._release.mechanisms import (
     release_direction,
     release_laplace,
 )
-from dpsubspace._release.noise import SecureNoise, SeededNoise
+from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 from dpsubspace.budget import PrivacyGuarantee
 
 ZERO_OUT, REPLACE_ONE = (
@@ -221,7 +221,7 @@ def test_equal_eigenvalues_give_a_uniform_direction():
 
 
 def test_a_broken_source_is_an_error_and_not_a_loop(monkeypatch):
-    monkeypatch.setattr("dpsubspace._release.bingham._MOST_BATCHES", 3)
+    monkeypatch.setattr("dpsubspace._core.release.bingham._MOST_BATCHES", 3)
     with pytest.raises(RuntimeError, match="source of randomness"):
         sample_bingham(np.diag([1.0, 0.0]), lambda s: np.full(s, np.nan), lambda s: np.full(s, 0.5))
 

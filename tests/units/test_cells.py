@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from helpers import thinned
 
-from dpsubspace._statistics import quantiles
-from dpsubspace._statistics.counts import _CELLS, CountedRanks, _counts, cell_counts, places
+from dpsubspace._core.statistics import quantiles
+from dpsubspace._core.statistics.counts import _CELLS, CountedRanks, _counts, cell_counts, places
 
 DTYPES = [np.float32, np.float64]
 DIGITS, OCTAVES = 12, 64
@@ -92,8 +92,8 @@ def test_ranks_of_few_places_are_those_of_sorted_values(values, number):
 def test_counts_do_not_depend_on_order_chunks_or_read_only_rows(values, order, monkeypatch):
     whole, wanted = _counts(values, 1), wanted_places(values.shape[1])
     ranks = CountedRanks(values, DIGITS, OCTAVES).before(wanted)
-    monkeypatch.setattr("dpsubspace._statistics.counts._CHUNK", 1_000)
-    monkeypatch.setattr("dpsubspace._statistics.counts._PIECE", 100)
+    monkeypatch.setattr("dpsubspace._core.statistics.counts._CHUNK", 1_000)
+    monkeypatch.setattr("dpsubspace._core.statistics.counts._PIECE", 100)
     other = np.array(values, order=order)
     other.flags.writeable = False
     np.testing.assert_array_equal(_counts(other, 1), whole)

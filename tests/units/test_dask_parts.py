@@ -29,8 +29,8 @@ from dpsubspace import (
     DPSGDRegressor,
     PrivacyLedger,
 )
-from dpsubspace._rows import dask_parts
-from dpsubspace._rows.dask_parts import load_collections
+from dpsubspace._core.rows import dask_parts
+from dpsubspace._core.rows.dask_parts import load_collections
 from dpsubspace.statistics import private_covariance, private_quantile
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")

@@ -13,12 +13,12 @@ from helpers import (
     some_releases,
 )
 
-from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import STEPS, Descent, FlatStep, Scale, TrainingPlan, train
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.ground import auto
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.solvers.descent import STEPS, Descent, FlatStep, Scale, TrainingPlan, train
 
 
 def plan(**options):
@@ -71,10 +71,10 @@ def test_average_is_the_mean_of_the_last_quarter():
 def test_steps_momentum_and_step_size_make_the_length(needed):
     """`needed` counts steps at momentum 0.9: up to 160 are taken, then momentum goes further."""
     length, largest = 20 * needed, 2.0
-    n_iter = _auto.n_steps(length, largest)
-    momentum = _auto.momentum_for(length, largest, n_iter=n_iter)
-    step = _auto.step_size(length, largest, n_iter=n_iter, momentum=momentum)
-    at = [_auto.momentum_at(t, momentum, n_iter=n_iter) for t in range(n_iter)]
+    n_iter = auto.n_steps(length, largest)
+    momentum = auto.momentum_for(length, largest, n_iter=n_iter)
+    step = auto.step_size(length, largest, n_iter=n_iter, momentum=momentum)
+    at = [auto.momentum_at(t, momentum, n_iter=n_iter) for t in range(n_iter)]
     assert n_iter == np.clip(np.ceil(needed), 100, 160)
     assert (momentum == 0.9) == (needed <= 160) and momentum < 1
     made = step * sum(1 / (1 - m) for m in at)
@@ -186,7 +186,7 @@ def test_an_empty_batch_steps_with_noise_alone(monkeypatch):
 
 
 def test_a_batch_of_everything_is_the_full_batch(monkeypatch):
-    from dpsubspace._release.noise import SeededNoise as Source
+    from dpsubspace._core.release.noise import SeededNoise as Source
 
     everything = trained(plan())
     monkeypatch.setattr(Source, "poisson_sample", lambda self, n, rate: np.arange(n))

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from dpsubspace import PrivacyError, PrivacyLedger, PrivacyWarning
-from dpsubspace._public.gradient_spaces import LabelledRows, fisher_information, label_costs
+from dpsubspace._core.public.gradient_spaces import LabelledRows, fisher_information, label_costs
 from dpsubspace.public_data import optimal_transport_distance, task2vec_distance
 
 BOTH = [task2vec_distance, optimal_transport_distance]

@@ -7,9 +7,9 @@ import pytest
 from numpy.polynomial import legendre
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
-from dpsubspace._tables.encoding import _on_log, encoding_for, off_log
-from dpsubspace._tables.kinds import MISSING, UNKNOWN
-from dpsubspace._tables.schema import Table
+from dpsubspace._core.tables.encoding import _on_log, encoding_for, off_log
+from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
+from dpsubspace._core.tables.schema import Table
 
 SCHEMA = Schema(
     {

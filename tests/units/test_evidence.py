@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import r2_score
 
-from dpsubspace._solvers.evidence import WhiteWeights, posterior, without_chance
-from dpsubspace._solvers.regression import Path
+from dpsubspace._core.solvers.evidence import WhiteWeights, posterior, without_chance
+from dpsubspace._core.solvers.regression import Path
 from dpsubspace.tables import Range, tabular_pipeline
 
 RNG = np.random.default_rng(0)

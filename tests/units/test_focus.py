@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics.means import noisy_column_shares, noisy_focus
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics.means import noisy_column_shares, noisy_focus
 
 
 class Answers:

@@ -5,16 +5,16 @@ import pytest
 from test_encoding import KINDS, SCHEMA, table
 
 from dpsubspace import Categories, Range, Schema
-from dpsubspace._array import BLOCK, Scratch
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.formed import FormedRows, lent
-from dpsubspace._rows.records import Records, RowMap, Shift
-from dpsubspace._tables import forming
-from dpsubspace._tables.encoding import encoding_for
-from dpsubspace._tables.forming import formed_rows, is_formed
-from dpsubspace._tables.kinds import type_of_codes
-from dpsubspace._tables.schema import Table
+from dpsubspace._core.ground.arrays import BLOCK, Scratch
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.formed import FormedRows, lent
+from dpsubspace._core.rows.records import Records, RowMap, Shift
+from dpsubspace._core.tables import forming
+from dpsubspace._core.tables.encoding import encoding_for
+from dpsubspace._core.tables.forming import formed_rows, is_formed
+from dpsubspace._core.tables.kinds import type_of_codes
+from dpsubspace._core.tables.schema import Table
 
 ALL = slice(None)
 SCHEMAS = {

@@ -5,10 +5,10 @@ import pytest
 from cases import small_module
 from scipy import sparse
 
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._gradients.modules import ModuleGradients
-from dpsubspace._public.gradient_spaces import WIDEST, FeatureSpace, ModuleSpace
-from dpsubspace._public.subspace import (
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.gradients.modules import ModuleGradients
+from dpsubspace._core.public.gradient_spaces import WIDEST, FeatureSpace, ModuleSpace
+from dpsubspace._core.public.subspace import (
     cosines,
     leading_weights,
     orthonormal,
@@ -138,7 +138,7 @@ def module_space():
 
 def formed(space, X, labels):
     """Gradients as rows, from inner products with a basis of many gradients."""
-    from dpsubspace._gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import ModuleSource
 
     module = space.gradients._rows.module
     source = ModuleSource(module, LogLoss(), X, labels, n_targets=4)

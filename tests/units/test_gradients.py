@@ -5,12 +5,12 @@ import pytest
 from helpers import PLAIN, formed, pairs_first, targets, total
 from scipy import sparse
 
-from dpsubspace._array import Total, chunk_rows, row_norms, row_product, slices
-from dpsubspace._gradients.clipping import shrink_factors
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
+from dpsubspace._core.gradients.clipping import shrink_factors
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss
+from dpsubspace._core.ground.arrays import Total, chunk_rows, row_norms, row_product, slices
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
 
 LOSSES = {**CLASSIFIER_LOSSES, **REGRESSOR_LOSSES}
 ROW_MAPS = [

@@ -18,16 +18,16 @@ from dpsubspace import (
     Range,
     tabular_pipeline,
 )
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import REGRESSOR_LOSSES, LogLoss
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._solvers.descent import TrainingPlan, noise_of_descent
-from dpsubspace._solvers.relevance import Groups, Relevance
-from dpsubspace._tables.encoding import encoding_for
-from dpsubspace._tables.interactions import drawn
-from dpsubspace._tables.schema import as_schema, read_table
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import REGRESSOR_LOSSES, LogLoss
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.solvers.descent import TrainingPlan, noise_of_descent
+from dpsubspace._core.solvers.relevance import Groups, Relevance
+from dpsubspace._core.tables.encoding import encoding_for
+from dpsubspace._core.tables.interactions import drawn
+from dpsubspace._core.tables.schema import as_schema, read_table
 from dpsubspace.inspection import ImportanceDisplay, ShapeDisplay
 from dpsubspace.linear_model import GEPRegressor
 

@@ -12,15 +12,15 @@ from hypothesis.extra import numpy as hnp
 from scipy.special import expit, softmax
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
-from dpsubspace._accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._estimators.linear_fit import LinearFit
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records
-from dpsubspace._solvers.intercepts import (
+from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.plans.linear import LinearFit
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.solvers.intercepts import (
     INTERCEPT,
     TIMES,
     noisy_map,

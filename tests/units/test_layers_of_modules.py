@@ -9,14 +9,14 @@ import zoo
 from helpers import thinned, who
 from zoo import nn, torch
 
-from dpsubspace._array import EPS
-from dpsubspace._estimators.distances import probe_network
-from dpsubspace._gradients import factors, layered, modules
-from dpsubspace._gradients.clipping import clipped_sum
-from dpsubspace._gradients.factors import Outer
-from dpsubspace._gradients.layered import LayeredSource
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES, LogLoss, Squared
-from dpsubspace._gradients.modules import ModuleGradients, ModuleSource
+from dpsubspace._core.gradients import factors, layered, modules
+from dpsubspace._core.gradients.clipping import clipped_sum
+from dpsubspace._core.gradients.factors import Outer
+from dpsubspace._core.gradients.layered import LayeredSource
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, LogLoss, Squared
+from dpsubspace._core.gradients.modules import ModuleGradients, ModuleSource
+from dpsubspace._core.ground.arrays import EPS
+from dpsubspace.public_data._distances import probe_network
 
 WIDTH = 48
 
@@ -572,8 +572,8 @@ def test_memory_does_not_grow_with_rows_times_parameters():
 import resource
 import numpy as np
 import torch
-from dpsubspace._gradients.modules import ModuleGradients
-from dpsubspace._gradients.losses import LogLoss
+from dpsubspace._core.gradients.modules import ModuleGradients
+from dpsubspace._core.gradients.losses import LogLoss
 
 torch.set_num_threads(1)
 nn = torch.nn

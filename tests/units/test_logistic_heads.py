@@ -7,14 +7,14 @@ import pytest
 from scipy import integrate
 from scipy.optimize import minimize
 
-from dpsubspace._gradients.losses import BesideScores, StandardLogLoss
-from dpsubspace._public.tasks import label_task_prior
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._rows.records import Records
-from dpsubspace._solvers import logistic_heads
-from dpsubspace._solvers.heads import Candidate, HeadPrior, ridge
-from dpsubspace._solvers.logistic_heads import TwoClasses
-from dpsubspace._statistics.persons import PersonRows
+from dpsubspace._core.gradients.losses import BesideScores, StandardLogLoss
+from dpsubspace._core.public.tasks import label_task_prior
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.solvers import logistic_heads
+from dpsubspace._core.solvers.heads import Candidate, HeadPrior, ridge
+from dpsubspace._core.solvers.logistic_heads import TwoClasses
+from dpsubspace._core.statistics.persons import PersonRows
 
 D = 3
 LOSS = StandardLogLoss(0.3)

@@ -11,10 +11,10 @@ import pytest
 from helpers import RARE, RELATIONS, p_value_of_mean
 from scipy import integrate, special, stats
 
-from dpsubspace._release import matrix_bingham
-from dpsubspace._release.matrix_bingham import sample_matrix_bingham
-from dpsubspace._release.mechanisms import BoundedSum, gram_sum, release_subspace, trace_sum
-from dpsubspace._release.noise import SecureNoise, SeededNoise
+from dpsubspace._core.release import matrix_bingham
+from dpsubspace._core.release.matrix_bingham import sample_matrix_bingham
+from dpsubspace._core.release.mechanisms import BoundedSum, gram_sum, release_subspace, trace_sum
+from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}
 
@@ -233,7 +233,7 @@ def test_a_sum_is_multiplied_by_what_its_bounds_allow(relation, factor, monkeypa
         asked.append(matrix)
         return np.eye(4)[:, :2]
 
-    monkeypatch.setattr("dpsubspace._release.mechanisms.sample_matrix_bingham", sampler)
+    monkeypatch.setattr("dpsubspace._core.release.mechanisms.sample_matrix_bingham", sampler)
     total = trace_sum(gram_sum(9.0 * np.eye(4), 3.0), 3.0, 2)
     release_subspace(total, 2.0, SeededNoise(0), n_components=2, neighboring_relation=relation)
     assert (asked[0] <= factor * 2.0 * np.eye(4)).all()
@@ -247,7 +247,8 @@ def test_what_leaves_depends_on_the_subspace_alone(monkeypatch):
     for seed in range(5):
         turned = basis @ stats.ortho_group.rvs(3, random_state=seed)
         monkeypatch.setattr(
-            "dpsubspace._release.mechanisms.sample_matrix_bingham", lambda *_, turned=turned: turned
+            "dpsubspace._core.release.mechanisms.sample_matrix_bingham",
+            lambda *_, turned=turned: turned,
         )
         total = trace_sum(gram_sum(np.eye(6), 1.0), 1.0, 3)
         out.append(release_subspace(total, 1.0, SeededNoise(0), n_components=3, **ZERO_OUT))

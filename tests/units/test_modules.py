@@ -8,21 +8,21 @@ import pytest
 import zoo
 from helpers import PLAIN, pairs_first, some_releases, targets, thinned, total, who
 
-from dpsubspace._gradients import clipping as dense
-from dpsubspace._gradients import vectorised
-from dpsubspace._gradients.clipping import DenseGradients, clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import (
+from dpsubspace._core.gradients import clipping as dense
+from dpsubspace._core.gradients import vectorised
+from dpsubspace._core.gradients.clipping import DenseGradients, clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import (
     CLASSIFIER_LOSSES,
     REGRESSOR_LOSSES,
     LogLoss,
     Squared,
 )
-from dpsubspace._gradients.modules import ModuleSource, module_scores
-from dpsubspace._gradients.torch_rows import parameter_groups
-from dpsubspace._public.anchors import anchor_subspace
-from dpsubspace._rows.features import Features
-from dpsubspace._solvers.descent import STEPS, FlatStep, GEPStep, TrainingPlan, train
+from dpsubspace._core.gradients.modules import ModuleSource, module_scores
+from dpsubspace._core.gradients.torch_rows import parameter_groups
+from dpsubspace._core.public.anchors import anchor_subspace
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.solvers.descent import STEPS, FlatStep, GEPStep, TrainingPlan, train
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -7,13 +7,13 @@ import pytest
 from helpers import PLAIN, formed, pairs_first, targets
 from scipy import sparse
 
-from dpsubspace._gradients import clipping, linear
-from dpsubspace._gradients.clipping import MeanGradients, PersonSource, clipped_sum
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import CLASSIFIER_LOSSES
-from dpsubspace._rows.affine import Affine, AffineRows, Mixing
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records, RowMap, Shift
+from dpsubspace._core.gradients import clipping, linear
+from dpsubspace._core.gradients.clipping import MeanGradients, PersonSource, clipped_sum
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES
+from dpsubspace._core.rows.affine import Affine, AffineRows, Mixing
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import Records, RowMap, Shift
 
 D, C, N = 12, 3, 150
 

@@ -8,13 +8,13 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.linear_model import Ridge
 
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._release.noise import as_noise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.affine import Affine, AffineRows
-from dpsubspace._rows.records import Records
-from dpsubspace._solvers.heads import NUMBERS, Candidate, HeadPrior, own_model, ridge, ridges
-from dpsubspace._solvers.personal import (
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.release.noise import as_noise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.solvers.heads import NUMBERS, Candidate, HeadPrior, own_model, ridge, ridges
+from dpsubspace._core.solvers.personal import (
     CHECK,
     COMPARISON,
     DIRECTIONS,
@@ -32,9 +32,9 @@ from dpsubspace._solvers.personal import (
     released_pairs,
     slope_whitening,
 )
-from dpsubspace._statistics import persons as persons_module
-from dpsubspace._statistics.moments import packed, symmetric
-from dpsubspace._statistics.persons import MOST_ROWS, PersonRows
+from dpsubspace._core.statistics import persons as persons_module
+from dpsubspace._core.statistics.moments import packed, symmetric
+from dpsubspace._core.statistics.persons import MOST_ROWS, PersonRows
 from dpsubspace.linear_model import PersonalizedLinearRegression
 
 J, D, K = 30, 5, 2

@@ -8,13 +8,13 @@ import pytest
 from helpers import PLAIN, oracle
 from scipy import sparse
 
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._public.anchors import _Check, anchor_subspace, group_sizes
-from dpsubspace._public.subspace import principal_directions
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import RowMap, Shift
-from dpsubspace._solvers.descent import GEPStep
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.public.anchors import _Check, anchor_subspace, group_sizes
+from dpsubspace._core.public.subspace import principal_directions
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import RowMap, Shift
+from dpsubspace._core.solvers.descent import GEPStep
 
 D, C, N, M, K = 40, 10, 300, 120, 25
 
@@ -195,8 +195,8 @@ def test_mapped_and_shifted_rows_have_the_same_embeddings(dtype, kind):
 
 def test_inner_products_are_the_same_whether_they_are_kept_or_not(monkeypatch):
     kept, anchors, params = problem()
-    monkeypatch.setattr("dpsubspace._gradients.linear._CACHE", 0)
-    monkeypatch.setattr("dpsubspace._rows.features._WIDE", 5000)
+    monkeypatch.setattr("dpsubspace._core.gradients.linear._CACHE", 0)
+    monkeypatch.setattr("dpsubspace._core.rows.features._WIDE", 5000)
     computed = problem()[0]
     for rows in (slice(0, N), np.arange(3, 200)):
         one, other = (source.at(params, rows).inner(anchors)[0] for source in (kept, computed))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsubspace import DPLinearRegression, _auto
-from dpsubspace._solvers.descent import TrainingPlan
-from dpsubspace._solvers.levels import gains
-from dpsubspace._solvers.regression import (
+from dpsubspace import DPLinearRegression
+from dpsubspace._core.ground import auto
+from dpsubspace._core.solvers.descent import TrainingPlan
+from dpsubspace._core.solvers.levels import gains
+from dpsubspace._core.solvers.regression import (
     Path,
     curvature_left,
     found_on,
@@ -205,7 +206,7 @@ def test_clipping_leaves_the_curvature_that_is_said(c, noise, rng):
     It is a mean of 200,000 numbers whose deviation is at most 1.5: 0.03 is 9 of its own.
     """
     r = rng.normal(size=(200_000, c))
-    lengths, most = np.linalg.norm(r, axis=1), np.sqrt(c) * _auto.regression_clip(noise)
+    lengths, most = np.linalg.norm(r, axis=1), np.sqrt(c) * auto.regression_clip(noise)
     mean = (lengths * np.minimum(lengths, most)).mean() / c
     assert curvature_left(noise, c) == pytest.approx(mean, abs=0.03)
     assert 0 < curvature_left(noise, c) <= 1
@@ -225,7 +226,7 @@ def test_gains_follow_what_is_expected_and_what_is_seen():
 @pytest.mark.parametrize("n_samples", [300, 3000, 30_000, 300_000])
 def test_other_columns_count_the_more_the_more_rows_there_are(n_samples):
     reach = n_samples / 4
-    factor, error = _auto.importance_of_rest(0.5, 0.02, 5, 55, n_samples, reach)
-    more, less = _auto.importance_of_rest(0.5, 0.02, 5, 55, 2 * n_samples, 2 * reach)
+    factor, error = auto.importance_of_rest(0.5, 0.02, 5, 55, n_samples, reach)
+    more, less = auto.importance_of_rest(0.5, 0.02, 5, 55, 2 * n_samples, 2 * reach)
     assert factor <= more <= 1 and less < error
-    assert _auto.importance_of_rest(0.5, 0.2, 5, 55, n_samples, reach)[0] >= factor
+    assert auto.importance_of_rest(0.5, 0.2, 5, 55, n_samples, reach)[0] >= factor

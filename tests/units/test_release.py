@@ -14,9 +14,9 @@ from helpers import RARE, RELATIONS, ScaledNoise
 from scipy import stats
 
 from dpsubspace import DPSGDClassifier
-from dpsubspace._release import mechanisms
-from dpsubspace._release.mechanisms import BoundedSum, release, release_direction
-from dpsubspace._release.noise import SecureNoise, SeededNoise, as_noise
+from dpsubspace._core.release import mechanisms
+from dpsubspace._core.release.mechanisms import BoundedSum, release, release_direction
+from dpsubspace._core.release.noise import SecureNoise, SeededNoise, as_noise
 
 SOURCES = [SecureNoise(), SeededNoise(1)]
 

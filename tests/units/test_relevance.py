@@ -16,18 +16,18 @@ from dpsubspace import (
     DPSGDRegressor,
     GEPClassifier,
     Range,
-    _auto,
     tabular_pipeline,
 )
-from dpsubspace._auto import momentum_at
-from dpsubspace._gradients.clipping import PersonSource
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import LogLoss
-from dpsubspace._rows.features import Features
-from dpsubspace._rows.records import Records, RowMap, Shift
-from dpsubspace._solvers import relevance
-from dpsubspace._solvers.descent import TrainingPlan, noise_of_descent
-from dpsubspace._solvers.relevance import Groups, Relevance, penalties, shrunk
+from dpsubspace._core.gradients.clipping import PersonSource
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import LogLoss
+from dpsubspace._core.ground import auto
+from dpsubspace._core.ground.auto import momentum_at
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.rows.records import Records, RowMap, Shift
+from dpsubspace._core.solvers import relevance
+from dpsubspace._core.solvers.descent import TrainingPlan, noise_of_descent
+from dpsubspace._core.solvers.relevance import Groups, Relevance, penalties, shrunk
 
 PLAN = TrainingPlan(n_iter=40, learning_rate=0.8, momentum=0.95, alpha=0.0, average=True)
 GROUPS = Groups(np.array([0, 0, 0, 1, 1, 2]), np.array([0.5, 0.3, 0.2]))
@@ -302,8 +302,8 @@ def test_clipping_ends_where_noise_does_and_nowhere_else():
     clips, steps = np.transpose(list(found.values()))
     assert found[1.0][0] == found[10.0][0] == clips.min() and (np.diff(clips) >= 0).all()
     # No gradient of a centred row with its constant is longer.
-    bound = clips[0] / _auto.CENTRED_CLIP
-    assert clips[-1] == pytest.approx(math.hypot(bound, _auto.CENTRED_BIAS * clips[-1]))
+    bound = clips[0] / auto.CENTRED_CLIP
+    assert clips[-1] == pytest.approx(math.hypot(bound, auto.CENTRED_BIAS * clips[-1]))
     assert steps[-1] > steps[0]
     for set_by_hand in ({"n_iter": 150}, {"clip_norm": 0.1}, {"batch_size": 50}):
         model = DPSGDFClassifier(epsilon=1e5, random_state=0, **set_by_hand).fit(X, y)

@@ -19,9 +19,9 @@ from helpers import (
 from scipy import optimize, stats
 
 from dpsubspace import DPSGDClassifier, DPSGDRegressor, GEPClassifier, PrivacyError, PrivacyLedger
-from dpsubspace._accounting.events import composed, gaussian, sampled_gaussian
-from dpsubspace._release import noise
-from dpsubspace._release.noise import SecureNoise, SeededNoise, _Gaps, poisson_indices
+from dpsubspace._core.accounting.events import composed, gaussian, sampled_gaussian
+from dpsubspace._core.release import noise
+from dpsubspace._core.release.noise import SecureNoise, SeededNoise, _Gaps, poisson_indices
 
 TARGET = {"epsilon": 1.0, "delta": 1e-5}
 

@@ -7,16 +7,16 @@ import pytest
 from helpers import RELATIONS, assert_within_bounds, move, pairs_first, releases, who
 from scipy.special import ndtri
 
-from dpsubspace import _auto
-from dpsubspace._accounting.budget import Budget, Part, Target
-from dpsubspace._release.noise import SeededNoise
-from dpsubspace._release.releases import Releases
-from dpsubspace._rows.records import Records
-from dpsubspace._statistics import cell_maps, counts, scales
-from dpsubspace._statistics.intervals import noisy_intervals
-from dpsubspace._statistics.quantiles import noisy_extents, range_part
-from dpsubspace._statistics.scales import SCALES, noisy_scales, scale_share
-from dpsubspace._statistics.shapes import heaped_shapes, near_shapes, wide_shapes
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.ground import auto
+from dpsubspace._core.release.noise import SeededNoise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.statistics import cell_maps, counts, scales
+from dpsubspace._core.statistics.intervals import noisy_intervals
+from dpsubspace._core.statistics.quantiles import noisy_extents, range_part
+from dpsubspace._core.statistics.scales import SCALES, noisy_scales, scale_share
+from dpsubspace._core.statistics.shapes import heaped_shapes, near_shapes, wide_shapes
 
 PARTS = dict(SCALES)
 MAPS = {"octaves": cell_maps.octave_map, "cells": cell_maps.cell_map, "lengths": scales._lengths}
@@ -290,7 +290,7 @@ def test_a_code_is_found_and_its_values_stay_apart_where_rows_are_cut():
     code = (np.arange(3000)[:, None] < 3000 * np.array([0.5, 0.2, 0.05])).astype(float)
     X = np.hstack([code, code - code.mean(axis=0), code - 40])
     columns, _ = some_scales(X, code[:, :1], epsilon=1e4)
-    units = np.clip((X - columns.location) / columns.scale, -_auto.FAR, _auto.FAR)
+    units = np.clip((X - columns.location) / columns.scale, -auto.FAR, auto.FAR)
     assert columns.found.all()
     assert (units.std(axis=0) > 0.2).all() and (units.std(axis=0) < 3).all()
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
-from dpsubspace._tables.check import outward
-from dpsubspace._tables.schema import as_schema
+from dpsubspace._core.tables.check import outward
+from dpsubspace._core.tables.schema import as_schema
 
 NAMES = {"Range": Range, "PrivateRange": PrivateRange, "Categories": Categories, "Schema": Schema}
 

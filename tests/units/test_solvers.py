@@ -13,15 +13,15 @@ from sklearn.linear_model import HuberRegressor
 from sklearn.svm import LinearSVC
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
-from dpsubspace._gradients.linear import LinearSource
-from dpsubspace._gradients.losses import (
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import (
     CLASSIFIER_LOSSES,
     REGRESSOR_LOSSES,
     Hinge,
     SoftHinge,
 )
-from dpsubspace._rows.features import Features
-from dpsubspace._solvers.lbfgs import minimise
+from dpsubspace._core.rows.features import Features
+from dpsubspace._core.solvers.lbfgs import minimise
 from dpsubspace.linear_model import GradientDirections
 
 NOT_PRIVATE = {"epsilon": math.inf}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpsubspace._public.tasks import task_prior
-from dpsubspace._rows.affine import Affine
+from dpsubspace._core.public.tasks import task_prior
+from dpsubspace._core.rows.affine import Affine
 
 
 @pytest.mark.parametrize("intercept", [True, False])

@@ -12,8 +12,8 @@ from sklearn.covariance import oas
 from sklearn.decomposition import PCA
 
 import dpsubspace
-from dpsubspace._public.gradient_spaces import WhitenedTasks, whitened_tasks
-from dpsubspace._public.tasks import (
+from dpsubspace._core.public.gradient_spaces import WhitenedTasks, whitened_tasks
+from dpsubspace._core.public.tasks import (
     METHODS,
     _Matrix,
     _pairs,

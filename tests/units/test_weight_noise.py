@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from dpsubspace import DPSGDClassifier, GEPClassifier
-from dpsubspace._auto import momentum_at
-from dpsubspace._solvers.descent import TrainingPlan, WeightNoise, noise_of_descent
+from dpsubspace._core.ground.auto import momentum_at
+from dpsubspace._core.solvers.descent import TrainingPlan, WeightNoise, noise_of_descent
 from dpsubspace.linear_model import GradientDirections
 
 N_RUNS = 20_000

@@ -45,15 +45,14 @@ from dpsubspace import (
     select_public,
     tabular_pipeline,
 )
-from dpsubspace._accounting.cost import gaussian_sq_mu
-from dpsubspace._accounting.permission import inside_ledger
-from dpsubspace._estimators import functions
+from dpsubspace._core.accounting.cost import gaussian_sq_mu
+from dpsubspace._core.accounting.permission import inside_ledger
+from dpsubspace._core.release.bingham import sample_bingham
+from dpsubspace._core.statistics.quantiles import _Doubles, _Line, turns_up
 from dpsubspace._names import imported
-from dpsubspace._release.bingham import sample_bingham
-from dpsubspace._statistics.quantiles import _Doubles, _Line, turns_up
-from dpsubspace._workflow.audit import _p_value, mu_from_errors
-from dpsubspace._workflow.canaries import DESIGNS, design_of, subject_of
 from dpsubspace.audit import audit_epsilon, audit_estimator
+from dpsubspace.audit._audit import _p_value, mu_from_errors
+from dpsubspace.audit._canaries import DESIGNS, design_of, subject_of
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,
@@ -68,6 +67,7 @@ from dpsubspace.linear_model import (
 )
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 from dpsubspace.public_data import GSDScorer, private_projection_error
+from dpsubspace.statistics import _functions as functions
 from dpsubspace.statistics import private_covariance, private_quantile, private_spread
 from dpsubspace.tables import TableEncoder
 
@@ -319,7 +319,7 @@ def break_noise(monkeypatch, factor=0.01):
     """A hundredth of the noise, or another factor, whatever is drawn."""
     scale_noise(monkeypatch, factor)
     sharper = lambda matrix, *sources: sample_bingham(matrix / factor, *sources)  # noqa: E731
-    monkeypatch.setattr("dpsubspace._release.mechanisms.sample_bingham", sharper)
+    monkeypatch.setattr("dpsubspace._core.release.mechanisms.sample_bingham", sharper)
 
 
 # Of which each canary is a fit, and takes as long.

@@ -18,8 +18,8 @@ from dpsubspace import (
     private_score,
     select_public,
 )
-from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import non_private
+from dpsubspace._core.accounting.cost import gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._core.accounting.events import non_private
 from dpsubspace.budget import BudgetDisplay
 from dpsubspace.statistics import private_quantile
 

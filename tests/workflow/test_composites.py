@@ -57,17 +57,17 @@ from dpsubspace import (
     privacy_report,
     tabular_pipeline,
 )
-from dpsubspace._accounting.budget import Target
-from dpsubspace._checks import changed_in, learns_as_ours
-from dpsubspace._estimators.composites import opened, predictor
-from dpsubspace._estimators.model_outputs import threshold_of
+from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.fits.composites import opened, predictor
+from dpsubspace._core.fits.outputs import threshold_of
+from dpsubspace._core.ground.checks import changed_in, learns_as_ours
 from dpsubspace._names import PLACES, imported
-from dpsubspace._workflow.planner import PublicSizes, _fitted, private_parts
-from dpsubspace._workflow.report_subject import account_of
-from dpsubspace._workflow.spending import Candidate
 from dpsubspace.audit import audit_estimator
+from dpsubspace.budget._planner import PublicSizes, _fitted, private_parts
 from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.exceptions import PrivacyError
+from dpsubspace.model_selection._spending import Candidate
+from dpsubspace.reports._report_subject import account_of
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, size=(60, 4))

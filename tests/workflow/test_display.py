@@ -20,8 +20,8 @@ from dpsubspace import (
     PrivacyLedger,
     PrivacyWarning,
 )
-from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import composed
+from dpsubspace._core.accounting.cost import gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._core.accounting.events import composed
 from dpsubspace.metrics import PrivacyUtilityDisplay
 
 matplotlib = pytest.importorskip("matplotlib")

@@ -99,7 +99,7 @@ def test_what_has_no_curve_is_refused(Display, released):
 @pytest.mark.parametrize("Display", DISPLAYS)
 def test_without_matplotlib_nothing_is_released(monkeypatch, Display):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    monkeypatch.setattr("dpsubspace._workflow.evaluation.private_score", pytest.fail)
+    monkeypatch.setattr("dpsubspace.metrics._evaluation.private_score", pytest.fail)
     with pytest.raises(ImportError, match=rf"{Display.__name__} needs matplotlib"):
         Display.from_estimator(MODEL, X[500:], Y[500:])
 

@@ -35,9 +35,9 @@ from dpsubspace import (
     PrivacyLedger,
     private_mean,
 )
-from dpsubspace._accounting.accountants import renyi_curve
-from dpsubspace._accounting.cost import Cost, dominating_mu, gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting.accountants import renyi_curve
+from dpsubspace._core.accounting.cost import Cost, dominating_mu, gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,
     gaussian,
@@ -46,10 +46,10 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._workflow.filter import Charge, response_divergence
-from dpsubspace._workflow.journal import About
-from dpsubspace._workflow.watch import Watch
 from dpsubspace.budget import PrivacyGuarantee
+from dpsubspace.budget._filter import Charge, response_divergence
+from dpsubspace.budget._journal import About
+from dpsubspace.budget._watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.statistics import private_covariance, private_quantile
 
@@ -282,7 +282,7 @@ def test_a_fit_that_fails_before_its_first_release_costs_nothing():
 
 
 def break_third_step(monkeypatch):
-    from dpsubspace._solvers import descent
+    from dpsubspace._core.solvers import descent
 
     calls, clipped_sum = [], descent.clipped_sum
 
@@ -1174,7 +1174,7 @@ def test_a_function_over_budget_releases_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("looked at the values")
 
-    monkeypatch.setattr("dpsubspace._estimators.functions.noisy_quantiles", fail)
+    monkeypatch.setattr("dpsubspace.statistics._functions.noisy_quantiles", fail)
     with pytest.raises(PrivacyBudgetError):
         ledger(1.0).run(private_quantile, np.arange(100.0), 0.5, epsilon=2.0)
 

@@ -47,8 +47,8 @@ from dpsubspace import (
     PrivacyWarning,
     private_mean,
 )
-from dpsubspace._accounting.events import gaussian
-from dpsubspace._accounting.permission import already_paid, payer_around
+from dpsubspace._core.accounting.events import gaussian
+from dpsubspace._core.accounting.permission import already_paid, payer_around
 from dpsubspace.exceptions import PrivacyBudgetError
 
 pytestmark = [
@@ -249,7 +249,7 @@ def test_a_fit_that_fails_after_it_was_charged_stays_charged(monkeypatch):
     def fails(*args, **kwargs):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("dpsubspace._release.releases.Releases._next", fails)
+    monkeypatch.setattr("dpsubspace._core.release.releases.Releases._next", fails)
     with ledger() as book, pytest.raises(RuntimeError, match="out of memory"):
         small().fit(X, y)
     assert len(book) == 1

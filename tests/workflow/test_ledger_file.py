@@ -19,14 +19,14 @@ from filelock import FileLock, Timeout
 from helpers import blobs, calibrate, charged
 
 from dpsubspace import DPSGDClassifier, PrivacyError, PrivacyLedger, PrivacyWarning, private_mean
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,
     gaussian,
     laplace,
     sampled_gaussian,
 )
-from dpsubspace._workflow.journal import About, Journal
+from dpsubspace.budget._journal import About, Journal
 from dpsubspace.exceptions import PrivacyBudgetError
 
 ZERO_OUT = {"neighboring_relation": "zero_out"}

@@ -44,12 +44,12 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._accounting.events import non_private
-from dpsubspace._accounting.permission import observe
+from dpsubspace._core.accounting.events import non_private
+from dpsubspace._core.accounting.permission import observe
 from dpsubspace._names import PLACES, imported
-from dpsubspace._workflow.filter import KINDS, MOST, UNWATCHED, in_words
-from dpsubspace._workflow.journal import Journal
 from dpsubspace.budget import BudgetDisplay
+from dpsubspace.budget._filter import KINDS, MOST, UNWATCHED, in_words
+from dpsubspace.budget._journal import Journal
 from dpsubspace.exceptions import PrivacyBudgetError
 
 pytestmark = [

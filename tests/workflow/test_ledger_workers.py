@@ -35,11 +35,11 @@ from dpsubspace import (
     private_summary,
     select_public,
 )
-from dpsubspace._accounting import permission
-from dpsubspace._accounting.guarantee import guarantee_in
+from dpsubspace._core.accounting import permission
+from dpsubspace._core.accounting.guarantee import guarantee_in
+from dpsubspace._core.release.releases import Releases
 from dpsubspace._names import PLACES, imported
-from dpsubspace._release.releases import Releases
-from dpsubspace._workflow import watch
+from dpsubspace.budget import _watch as watch
 from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 from dpsubspace.metrics import PrivateRocCurveDisplay
 from dpsubspace.public_data import private_projection_error
@@ -190,7 +190,7 @@ SUBPROCESS = """
 import pickle, sys, warnings
 import numpy as np
 from dpsubspace import DPSGDClassifier, PrivacyError, private_mean, private_score
-from dpsubspace._accounting import permission
+from dpsubspace._core.accounting import permission
 
 X = np.random.default_rng(0).uniform(0, 1, size=(800, 3))
 Y = (X[:, 0] > 0.5).astype(int)

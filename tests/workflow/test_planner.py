@@ -20,8 +20,8 @@ from dpsubspace import (
     privacy_cost,
     private_mean,
 )
-from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import gaussian, mechanisms_of
+from dpsubspace._core.accounting.cost import gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._core.accounting.events import gaussian, mechanisms_of
 from dpsubspace.budget import privacy_event, share_budget
 from dpsubspace.statistics import private_quantile
 

@@ -34,22 +34,22 @@ from dpsubspace import (
     privacy_cost,
     private_mean,
 )
-from dpsubspace._accounting.cost import (
+from dpsubspace._core.accounting.cost import (
     excess_over,
     gaussian_sq_mu,
     logarithmic_rate,
     search_multiplier,
 )
-from dpsubspace._accounting.events import gaussian, mechanisms_of, private_search
-from dpsubspace._release.noise import SecureNoise, SeededNoise
-from dpsubspace._release.releases import draw_trials
-from dpsubspace._rows.records import Records, check_groups
-from dpsubspace._statistics.score_cells import score_total
-from dpsubspace._workflow import search as module
-from dpsubspace._workflow import spending as trials
-from dpsubspace._workflow.planner import private_parts
+from dpsubspace._core.accounting.events import gaussian, mechanisms_of, private_search
+from dpsubspace._core.release.noise import SecureNoise, SeededNoise
+from dpsubspace._core.release.releases import draw_trials
+from dpsubspace._core.rows.records import Records, check_groups
+from dpsubspace._core.statistics.score_cells import score_total
+from dpsubspace.budget._planner import private_parts
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import PersonalizedLinearRegression
+from dpsubspace.model_selection import _search as module
+from dpsubspace.model_selection import _spending as trials
 
 DELTA = 1e-5
 X, Y = blobs(n=400)

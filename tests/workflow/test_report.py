@@ -46,10 +46,10 @@ from dpsubspace import (
     private_mean,
     select_public,
 )
-from dpsubspace._accounting import guarantee
-from dpsubspace._accounting.attacker import Attacker
-from dpsubspace._accounting.cost import gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._accounting.events import (
+from dpsubspace._core.accounting import guarantee
+from dpsubspace._core.accounting.attacker import Attacker
+from dpsubspace._core.accounting.cost import gaussian_epsilon, gaussian_sq_mu
+from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,
     gaussian,
@@ -57,11 +57,11 @@ from dpsubspace._accounting.events import (
     non_private,
     sampled_gaussian,
 )
-from dpsubspace._workflow.report_page import FILL_IN, one_in, percent
 from dpsubspace.budget import PrivacyGuarantee
 from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.reports import PrivacyReport
+from dpsubspace.reports._report_page import FILL_IN, one_in, percent
 from dpsubspace.statistics import private_quantile
 
 # Fits that a test makes outside of ledgers on purpose.
@@ -217,7 +217,7 @@ def test_schema_and_reader_know_the_same_fields():
     assert described["$id"] == guarantee.SCHEMA
     assert described["properties"].keys() - {"file"} == guarantee._TYPES.keys()
     assert set(described["required"]) == guarantee._TYPES.keys()
-    from dpsubspace._accounting.accountants import _WRITTEN
+    from dpsubspace._core.accounting.accountants import _WRITTEN
 
     kinds = {k["properties"]["type"]["const"]: k for k in described["$defs"]["event"]["oneOf"]}
     assert kinds.keys() == _WRITTEN.keys()

@@ -23,10 +23,10 @@ from dpsubspace import (
     Range,
     tabular_pipeline,
 )
-from dpsubspace._estimators.column_shapes import ColumnShapes, released_scores, shapes_of
-from dpsubspace._release.releases import Releases
+from dpsubspace._core.release.releases import Releases
 from dpsubspace.inspection import ShapeDisplay
 from dpsubspace.tables import TableEncoder
+from dpsubspace.tables._column_shapes import ColumnShapes, released_scores, shapes_of
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

@@ -1,0 +1,310 @@
+"""What is inside of a model: one walk over Pipelines, ColumnTransformers, ensembles and searches.
+
+Everything that has to know which steps are private, which learn without privacy and which learn
+nothing asks here: the warnings around a fit, ledgers, planners, reports, searches, scores and
+audits. So none of them can forget a case that another one knows.
+
+Classes are trusted by their exact type. A subclass may do anything, whatever its base does: one
+of ``Pipeline`` could store the means of the rows that pass through it. A subclass of a class of
+this package counts as ours where it changes nothing that rows of a fit get to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    Binarizer,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+)
+from sklearn.utils import get_tags
+
+from dpsubspace._core.ground.checks import learns_as_ours
+
+# What is known of a model by its class.
+PRIVATE = "private"  # of this package, and says what it costs
+ROW_BY_ROW = "row by row"  # maps each row by itself
+FROZEN = "frozen"  # a FrozenEstimator, which fits nothing
+FITS = "fits others"  # and takes nothing from the rows but what those release
+CHOOSES = "chooses"  # fits others and chooses by exact scores
+LEARNS = "learns"  # anything else: it may store whatever it sees
+
+_ROW_BY_ROW = (Binarizer, Normalizer, PolynomialFeatures)
+# Those of modules that take long to import: where there is such a step, its module is there.
+_OF_TEXT = {
+    "sklearn.feature_extraction": "FeatureHasher",
+    "sklearn.feature_extraction.text": "HashingVectorizer",
+}
+# Functions of a user's own, which may keep what they are given.
+_FUNCTIONS = ("preprocessor", "tokenizer", "analyzer")
+
+# Steps of scikit-learn behind which there are as many columns as before.
+_KEEP_COLUMNS = (Binarizer, Normalizer)
+
+# Those that learn nothing once they are told all categories, unless they count rare ones.
+_TOLD = (OneHotEncoder, OrdinalEncoder)
+
+# Classes of scikit-learn that fit others and nothing else, by name since to import them takes time.
+_FIT_OTHERS = {
+    "Pipeline",
+    "ColumnTransformer",
+    "FeatureUnion",
+    "VotingClassifier",
+    "VotingRegressor",
+    "TransformedTargetRegressor",
+    "BaggingClassifier",
+    "BaggingRegressor",
+    "MultiOutputClassifier",
+    "MultiOutputRegressor",
+    "OneVsOneClassifier",
+    "OneVsRestClassifier",
+    "OutputCodeClassifier",
+    "RFE",
+}
+
+# Steps of scikit-learn that compute each entry by itself, or from entries of its own row one after
+# another, so that nothing of a row depends on where it lies. A FunctionTransformer is taken to be
+# one: whoever gives the function is responsible for that.
+_BY_ENTRY = {
+    "Binarizer",
+    "ColumnTransformer",
+    "CountVectorizer",
+    "FeatureHasher",
+    "FeatureUnion",
+    "FrozenEstimator",
+    "FunctionTransformer",
+    "HashingVectorizer",
+    "KBinsDiscretizer",
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "MissingIndicator",
+    "Normalizer",
+    "OneHotEncoder",
+    "OrdinalEncoder",
+    "Pipeline",
+    "PolynomialFeatures",
+    "PowerTransformer",
+    "QuantileTransformer",
+    "RobustScaler",
+    "SelectKBest",
+    "SimpleImputer",
+    "StandardScaler",
+    "TfidfTransformer",
+    "TfidfVectorizer",
+    "VarianceThreshold",
+}
+
+# Where models of any package keep what is inside of them: the parameter, and what is fitted in its
+# place. A ColumnTransformer has rules of its own.
+_PLACES = {
+    "steps": (),
+    "transformer_list": (),
+    "estimators": ("estimators_",),
+    "estimator": ("best_estimator_", "estimator_", "estimators_", "calibrated_classifiers_"),
+    "regressor": ("regressor_",),
+    "transformer": ("transformer_",),
+    "final_estimator": ("final_estimator_",),
+}
+# Of these, None stands for an estimator that is not private, and not for nothing.
+_DEFAULTS = ("estimator", "regressor")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A model, or a step or part of one."""
+
+    name: str  # Name of the step; that of the class where there is none
+    model: Any  # Estimator, None, or a word such as "passthrough"
+    # Whether what was fitted stands in the place of what was given, where there is any.
+    fitted: bool = False
+    whole: bool = True  # Whether it gets as many columns as the outermost model
+    # Models that this is inside of, the outermost first.
+    above: tuple[Any, ...] = field(default=(), repr=False)
+
+    @cached_property
+    def kind(self) -> str:
+        if is_private(self.model):
+            return PRIVATE
+        if works_row_by_row(self.model):
+            return FROZEN if type(self.model) is FrozenEstimator else ROW_BY_ROW
+        if descends(self.model, "BaseSearchCV"):
+            return CHOOSES
+        known = _is_theirs(type(self.model)) and type(self.model).__name__ in _FIT_OTHERS
+        default = any(getattr(self.model, name, "") is None for name in _DEFAULTS)
+        return FITS if known and not default else LEARNS
+
+    @cached_property
+    def inside(self) -> tuple[Node, ...]:
+        if isinstance(self.model, (str, type)) or any(self.model is each for each in self.above):
+            return ()
+        above, found, whole = (*self.above, self.model), [], self.whole
+        in_turn = type(self.model) is Pipeline
+        for name, model in _held(self):
+            found.append(Node(name, model, self.fitted, whole and in_turn, above))
+            whole = whole and found[-1]._keeps_columns
+        return tuple(found)
+
+    @property
+    def _keeps_columns(self) -> bool:
+        if self.model is None or isinstance(self.model, str):
+            return self.model != "drop"
+        if type(self.model) is Pipeline:
+            return all(each._keeps_columns for each in self.inside)
+        ours = is_private(self.model) and getattr(self.model, "_keeps_columns", False)
+        return ours or type(self.model) in _KEEP_COLUMNS
+
+    def walk(self, *, frozen: bool = True) -> Iterator[Node]:
+        """Yield this and all that is inside; `frozen` includes what is in a FrozenEstimator."""
+        yield self
+        for each in self.inside if frozen or self.kind != FROZEN else ():
+            yield from each.walk(frozen=frozen)
+
+    def peeks(self) -> Iterator[str]:
+        """How a ColumnTransformer itself may learn from the rows.
+
+        "columns" are chosen by a function, or "zeros" of all rows are counted.
+        """
+        if type(self.model) is ColumnTransformer:
+            chosen = [columns for *_, columns in self.model.transformers]
+            if any(callable(c) and type(c) is not make_column_selector for c in chosen):
+                yield "columns"
+            if self.model.sparse_threshold != 0:
+                yield "zeros"
+
+    def learners(self) -> Iterator[Any]:
+        """What learns from its rows without privacy in a fit of this, as far as can be told."""
+        if self.kind == LEARNS and _needs_rows(self.model):
+            yield self.model
+        elif self.kind in (FITS, CHOOSES):
+            if "columns" in self.peeks():
+                yield self.model
+            for each in self.inside:
+                yield from each.learners()
+
+
+def opened(model: Any, name: str = "", *, fitted: bool = False) -> Node:
+    return Node(name or type(model).__name__, model, fitted)
+
+
+def predictor(model: Any, *, fitted: bool = True) -> Any:
+    """What predicts in the end: the last step of Pipelines, and the choice of a search."""
+    if isinstance(model, Pipeline):
+        return predictor(model.steps[-1][1], fitted=fitted)
+    searches = is_private(model) and hasattr(model, "candidates")
+    if not (searches or descends(model, "BaseSearchCV") or type(model) is FrozenEstimator):
+        return model
+    chosen = getattr(model, "best_estimator_", None) if fitted else None
+    return predictor(model.estimator if chosen is None else chosen, fitted=fitted)
+
+
+# Classes ----------------------------------------------------------------------------------------
+
+
+def is_private(thing: Any) -> bool:
+    return learns_as_ours(thing) and (hasattr(thing, "privacy_event") or hasattr(thing, "privacy_"))
+
+
+def works_row_by_row(step: Any) -> bool:
+    """Whether `step` maps each row by itself and takes nothing else from the rows.
+
+    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
+    the columns that it is given.
+    """
+    if isinstance(step, str):
+        return step in ("passthrough", "drop")
+    if any(callable(getattr(step, name, None)) for name in _FUNCTIONS):
+        return False
+    of_text = [getattr(sys.modules.get(module), name, None) for module, name in _OF_TEXT.items()]
+    if step is None or type(step) in (*_ROW_BY_ROW, FrozenEstimator, *of_text):
+        return True
+    return getattr(step, "_row_by_row", False) is True and learns_as_ours(step)
+
+
+def descends(thing: Any, name: str) -> bool:
+    """Whether `thing` is of a class of scikit-learn of this name, or of one made from it."""
+    return any(kind.__name__ == name and _is_theirs(kind) for kind in type(thing).__mro__)
+
+
+def _is_theirs(kind: type) -> bool:
+    return kind.__module__.startswith("sklearn.")
+
+
+def _needs_rows(step: Any) -> bool:
+    if type(step) in _TOLD and not isinstance(step.categories, str):
+        return step.min_frequency is not None or step.max_categories is not None
+    return bool(get_tags(step).requires_fit)
+
+
+def moved_by_others(model: Any) -> Node | None:
+    """A step of a Pipeline that may round what it makes of a row by the place of the row.
+
+    Products of matrices do: the last rows of an odd number are added up in another order. Where a
+    person may have any number of rows, one more of them then moves the rows of others, and a
+    private step behind may count on which side of an edge they are. Steps of this package are
+    exact, and so are those that compute each entry by itself. None where all steps are.
+    """
+    steps = opened(model).inside if type(model) is Pipeline else ()
+    nodes = (node for step in steps for node in step.walk() if not learns_as_ours(step.model))
+    return next((node for node in nodes if not _by_entry(node.model)), None)
+
+
+def _by_entry(step: Any) -> bool:
+    if step is None or isinstance(step, str) or learns_as_ours(step):
+        return True
+    return _is_theirs(type(step)) and type(step).__name__ in _BY_ENTRY
+
+
+# What is inside ---------------------------------------------------------------------------------
+
+
+def _held(node: Node) -> Iterator[tuple[str, Any]]:
+    model = node.model
+    if type(model) is ColumnTransformer:
+        yield from _of_columns(model, node.fitted)
+    elif type(model) is FrozenEstimator:  # which has the attributes of what is inside as well
+        yield node.name, model.estimator
+    else:
+        seen: list[Any] = []
+        for given, learned in _PLACES.items():
+            places = (*learned, given) if node.fitted else (given,)
+            held = next(filter(_some, (getattr(model, place, None) for place in places)), None)
+            if not any(held is each for each in seen):
+                seen.append(held)
+                yield from _named(given, held)
+
+
+def _of_columns(model: ColumnTransformer, fitted: bool) -> Iterator[tuple[str, Any]]:
+    found = {name: step for name, step, _ in getattr(model, "transformers_", ())} if fitted else {}
+    given = [(name, step) for name, step, *_ in model.transformers]
+    for name, step in [*given, ("remainder", model.remainder)]:
+        # What scikit-learn puts in the place of a word is judged as that word.
+        yield name, step if isinstance(step, str) else found.get(name, step)
+
+
+def _some(held: Any) -> bool:
+    return held is not None and not (isinstance(held, (list, tuple, np.ndarray)) and not len(held))
+
+
+def _named(place: str, held: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(held, np.ndarray):
+        held = held.ravel().tolist()
+    if isinstance(held, (list, tuple)):
+        for each in held:
+            match each:
+                case (str(name), inner, *_):
+                    yield name, inner
+                case _:
+                    yield place, each
+    elif held is not None and not isinstance(held, str):
+        yield place, held

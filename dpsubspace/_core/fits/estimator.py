@@ -1,0 +1,616 @@
+"""What every private estimator does about its cost, and one private fit from start to end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target, warn_about_delta
+from dpsubspace._core.accounting.cost import Cost
+from dpsubspace._core.accounting.events import is_free
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, package_version
+from dpsubspace._core.accounting.permission import (
+    DASK,
+    Address,
+    about_to_release,
+    address_for,
+    address_once_used,
+    bring,
+    observe,
+    payer_of,
+    remember_run,
+    warn_of_ledgers_elsewhere,
+)
+from dpsubspace._core.fits.call import learners_around, warn_of_context
+from dpsubspace._core.fits.outputs import accuracy_of_blocks, r2_of_blocks
+from dpsubspace._core.fits.saved import SavedModel
+from dpsubspace._core.ground.arrays import check_device, plain_arithmetic
+from dpsubspace._core.ground.checks import (
+    check_auto,
+    check_integer,
+    check_real,
+    is_collection,
+    shown,
+)
+from dpsubspace._core.ground.compat import nameless, start_progress
+from dpsubspace._core.release.mechanisms import check_lattice
+from dpsubspace._core.release.noise import NoiseSource, as_noise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.columns import read_labels
+from dpsubspace._core.rows.inputs import as_numbers
+from dpsubspace._core.rows.public import Data
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.rows.same_rows import refuse_private
+from dpsubspace._core.rows.seen_rows import keep_keys
+from dpsubspace._core.solvers.descent import STEPS, Descent
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    from dpsubspace._core.accounting.permission import Settle
+
+
+class PrivateEstimator(SavedModel, BaseEstimator):
+    """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
+
+    # scikit-learn passes on who rows belong to without being asked.
+    __metadata_request__fit: ClassVar = {"groups": True}
+
+    # Parameters that every subclass has.
+    epsilon: float | None
+    delta: float | str
+    neighboring_relation: str
+    random_state: int | np.random.RandomState | None
+
+    n_features_in_: int  # set by scikit-learn's validation
+
+    # For walks over models: whether a transformer gives as many columns as it gets, and whether the
+    # parameter `estimator` is a model that was fitted before, which `fit` leaves as it is.
+    _keeps_columns = False
+    _asks_fitted = False
+    # What audits plant among the rows (audit._canaries); None where nothing is known.
+    _canary: str | None = None
+
+    @nameless
+    def privacy_event(
+        self,
+        n_samples: int | None = None,
+        n_features: int | None = None,
+        n_outputs: int | None = None,
+        *,
+        n_public: int = 0,
+        labelled: bool = False,
+    ) -> DpEvent:
+        """Return what a fit would cost, before any data are seen.
+
+        Parameters
+        ----------
+        n_samples : int, optional
+            Number of private rows. Needed where ``delta="auto"`` or a `batch_size` is set.
+        n_features : int, optional
+            Number of features. With ``n_iter="auto"`` the number of steps depends on it;
+            without it the event has 100, which cost the same.
+        n_outputs : int, optional
+            Number of columns of scores: 1 for two classes, else that of classes or targets.
+            Used as `n_features` is, and to count the ranges of targets to release.
+        n_public : int, default=0
+            Number of public rows. What is released before training depends on whether
+            there are any; what all of it costs together does not.
+        labelled : bool, default=False
+            Whether they have labels.
+
+        Returns
+        -------
+        DpEvent
+            The ``dp_accounting`` event that ``fit`` will store in ``privacy_.event``.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range, or a size that is needed was not given.
+        """
+        return self._budget(Sizes(n_samples, n_features, n_outputs, n_public, labelled)).event
+
+    def _plan(self) -> Any:
+        """Parameters of a fit, which nothing can change any more; ValueError if out of range."""
+        raise NotImplementedError
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        """What a fit of these sizes releases; ValueError for parameters out of their range."""
+        return self._plan().resolved(sizes).budget(sizes)
+
+    # The fit --------------------------------------------------------------------------------
+
+    # Whether a fit has parts that belong to the persons whose rows they are made of.
+    _joint: ClassVar[bool] = False
+
+    def _fit_by(
+        self,
+        plan: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+        noise: NoiseSource | None = None,
+        call: PrivateCall | None = None,
+    ) -> Self:
+        """Fit by a plan, with noise of `random_state` or of the pipeline around this.
+
+        What an estimator has of its own: `_plan`, `_check`, `_warn_before_fit`, `_store` and
+        `_warn_after_fit`.
+        """
+        given = FitData(X, y, groups, X_public, y_public)
+        checked = self._check(plan, given)
+        data = checked.data
+        if data.public is not None and call is None:  # a table has done so before it was encoded
+            refuse_private(given, data.X, data.public.sets)
+        found, budget = fit_privately(self, checked, noise, call)
+        self._store(found, checked.about)
+        self._warn_after_fit(found, budget, checked)
+        return self
+
+    def _check(self, plan: Any, given: FitData) -> CheckedFit:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        raise NotImplementedError
+
+    def _warn_before_fit(
+        self, plan: Any, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+
+    def _store(self, found: Any, about: Any, /) -> None:
+        """Store what was released, last of all what enables predictions."""
+        raise NotImplementedError
+
+    def _warn_after_fit(self, found: Any, budget: Budget, checked: CheckedFit) -> None:
+        """Warn of what was released where it tells of a poor result."""
+
+    def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
+        """Record the cost and forget an earlier fit, just before the first release."""
+        payer, seen = payer_of(self._address), []
+        if guarantee.epsilon > 0:
+            # First, since a warning may be an error, upon which nothing must be charged.
+            seen = warn_of_context(self, guarantee, payer)
+            if payer is None:
+                warn_of_ledgers_elsewhere(type(self).__name__)
+        settle = None
+        if payer is not None or DASK in sys.modules:
+            settle = about_to_release(guarantee, self._address)
+        for kind, name in seen:
+            observe(kind, name, self._address)
+        if guarantee.epsilon > 0:
+            keep_keys(self)
+        if self._around:
+            self._around = ()
+        if self._address is not None:
+            self._address = address_once_used(self._address)
+        self._forget()
+        self._state(guarantee)
+        return settle
+
+    def _state(self, guarantee: PrivacyGuarantee) -> None:
+        """Let `guarantee` be the statement about what is or will be fitted here."""
+        self.privacy_ = guarantee
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        """Rows as those that a fit sees, whatever container they come in."""
+        return as_numbers(X)
+
+    def _forget(self) -> None:
+        """Forget an earlier fit, but not what the data that were just checked look like."""
+        kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
+        for name in [*vars(self)]:
+            if name.endswith("_") and name not in kept:
+                del self.__dict__[name]
+
+    def _warn_of_score(self) -> None:
+        """Tell whoever pays here that an exact score of this is computed."""
+        observe("score", type(self).__name__, self._address)
+
+    # Parameters -----------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, or of one inside it.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by their names, those of an estimator inside as ``<name>__<parameter>``.
+
+        Returns
+        -------
+        self : object
+            The same estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is no parameter of a name; the message has the names that there are.
+        """
+        with named_parameters(self, params):
+            return super().set_params(**params)
+
+    @property
+    def _whole(self) -> Any:
+        """What has the budget of a fit as its attributes, wherever the parameters stand."""
+        return self
+
+    def _set_whole(self, **budget: Any) -> None:
+        """Set parameters of the budget, wherever they stand."""
+        self.set_params(**budget)
+
+    def _check_read(self) -> None:
+        self._plan()
+
+    # Clones and pickles ---------------------------------------------------------------------
+
+    # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
+    _address: Address | None = None
+    # What was around the clone that no ledger counts: workers do not see who started them.
+    _around: tuple[tuple[str, str], ...] = ()
+
+    def __sklearn_clone__(self) -> Any:
+        remember_run()
+        copied: Any = super().__sklearn_clone__()  # type: ignore[misc]
+        if (address := address_for(self._address)) is not None:
+            copied._address = address
+            copied._around = tuple(dict.fromkeys([*self._around, *learners_around()]))
+        return copied
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
+        if (address := address_for(self._address, sent=True)) is not None:
+            state["_address"] = address
+        else:  # nor that of a block that has ended
+            state = {name: v for name, v in state.items() if name not in ("_address", "_around")}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._address is not None:
+            bring(self._address)
+
+    def __sklearn_tags__(self) -> Any:
+        if DASK in sys.modules:
+            remember_run()  # meta-estimators ask for tags before they send anything elsewhere
+        return super().__sklearn_tags__()
+
+    # Notebooks ------------------------------------------------------------------------------
+
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        """HTML of scikit-learn, with the guarantee of a fitted estimator below."""
+        diagram = super()._repr_html_  # AttributeError where text is asked for
+        return lambda: diagram() + self._guarantee_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle = super()._repr_mimebundle_(**options)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._guarantee_html()
+        return bundle
+
+    def _guarantee_html(self) -> str:
+        return self.privacy_._repr_html_() if hasattr(self, "privacy_") else ""
+
+
+class ExactAccuracy(ClassifierMixin):
+    """Accuracy of classifiers that predict by another model."""
+
+    classes_: np.ndarray
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask collection
+            Rows.
+        y : array-like of shape (n_samples,), or Dask collection
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy. Of private rows it is private: :func:`private_score` gives one that may be
+            published.
+        """
+        self._warn_of_score()  # type: ignore[attr-defined]
+        if is_collection(X):
+            return accuracy_of_blocks(self, X, y, sample_weight)
+        return super().score(X, read_labels(y), sample_weight)
+
+    # What is predicted for no rows.
+
+    @property
+    def _no_labels(self) -> np.ndarray:
+        check_is_fitted(self, "classes_")
+        return self.classes_[:0]
+
+    @property
+    def _no_probabilities(self) -> np.ndarray:
+        check_is_fitted(self, "classes_")
+        return np.empty((0, len(self.classes_)))
+
+
+class ExactR2(RegressorMixin):
+    """R2 of regressors that predict by another model."""
+
+    @nameless
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of the variance of the targets that is predicted, R2.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or Dask collection
+            Rows.
+        y : array-like of shape (n_samples,), or Dask collection
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R2. Of private rows it is private: :func:`private_score` gives one that may be
+            published.
+        """
+        self._warn_of_score()  # type: ignore[attr-defined]
+        if is_collection(X):
+            return r2_of_blocks(self, X, y, sample_weight)
+        return super().score(X, y, sample_weight)
+
+
+@dataclass(frozen=True)
+class PrivateCall:
+    """A fit or a call of a function that is about to release something: all open the rows here.
+
+    Privacy: to make one refuses a budget whose noise would be too small for its lattice, and warns
+    where delta is not small beside one record. Whatever else may be refused or warned of comes
+    between that and `open`, which asks whoever pays, sets ``privacy_``, and only then
+    gives the :class:`Releases`, of which nothing else in this package makes any.
+    """
+
+    whose: PrivateEstimator | str  # The estimator whose fit it is, or the name of the function
+    budget: Budget  # What is released, with which noise, and what it costs
+    noise: NoiseSource  # Where noise comes from
+    records: Records  # Whose the rows are
+    n_features: int  # Number of columns, public
+    # What the guarantee assumes to be public, beside the sizes and the parameters.
+    public: tuple[str, ...] = ()
+    # Whether the result has parts that belong to the persons whose rows they are made of.
+    joint: bool = False
+    # Not a cached property: warnings name the first line outside of the package, the caller's, and
+    # functools would stand before it.
+    _opened: list[tuple[Releases, Settle | None]] = field(
+        default_factory=list, init=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        adds_noise = self.budget.private and bool(self.budget.parts)
+        if adds_noise:
+            check_lattice(self.records.n, *self.budget.multipliers)
+        delta = self.guarantee.delta
+        if adds_noise:
+            warn_about_delta(delta, self.records.n)
+
+    @cached_property
+    def guarantee(self) -> PrivacyGuarantee:
+        """Statement about what is about to be released."""
+        target, event = self.budget.target, self.budget.event
+        n_samples, n_features, unit = self.records.n, self.n_features, self.records.unit
+        epsilon, delta, free = target.epsilon, target.delta_at(n_samples), is_free(event)
+        if free:
+            epsilon, delta = 0.0, 0.0
+        elif epsilon is None:
+            epsilon = Cost.of(event, target.neighboring_relation).epsilon(delta)
+        return PrivacyGuarantee(
+            event=event,
+            epsilon=float(epsilon),
+            delta=delta,
+            neighboring_relation=target.neighboring_relation,
+            unit=unit,
+            joint=self.joint,
+            of=self.whose if isinstance(self.whose, str) else type(self.whose).__name__,
+            n_samples=int(n_samples),
+            n_features=int(n_features),
+            version=package_version(),
+            secure=self.noise.secure or free,  # no noise is as good as any where none is needed
+            public=(
+                f"number of {'records' if unit == 'row' else unit + 's'} ({n_samples})",
+                f"number and names of features ({n_features})",
+                *self.public,
+                "all parameters but random_state",
+                "that the data pass the checks",
+            ),
+        )
+
+    def open(self) -> Releases:
+        """Pay for all of it, once, and let it be released: from here on, failing costs as much."""
+        if not self._opened:
+            if isinstance(self.whose, str):
+                settle = about_to_release(self.guarantee)
+            else:
+                settle = self.whose._start_spending(self.guarantee)
+            self._opened.append((Releases(self.budget, self.noise, self.records), settle))
+        return self._opened[0][0]
+
+    def refund_to(self, budget: Budget) -> None:
+        """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
+        said, (_, settle) = replace(self, budget=budget).guarantee, self._opened[0]
+        if settle is not None:
+            settle(said.event)
+        if not isinstance(self.whose, str):
+            self.whose._state(said)
+
+
+@contextmanager
+def named_parameters(estimator: Any, params: Mapping[str, Any]) -> Iterator[None]:
+    """Within it a name that an estimator does not have ends in those that it has."""
+    try:
+        yield
+    except ValueError:
+        if said := _unknown_name(estimator, params):
+            raise ValueError(said) from None
+        raise
+
+
+def _unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
+    """What to say of the first of `params` that an estimator does not have, or "".
+
+    Never a text of the estimator itself: that of a schema has a line for each column.
+    """
+    valid = sorted(estimator.get_params())
+    name = next((name for name in params if name.partition("__")[0] not in valid), None)
+    if name is None:
+        return ""
+    near = [each for each in valid if each.split("__")[-1] == name]
+    near = near or get_close_matches(name, valid, n=1)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return (
+        f"Invalid parameter {name!r} for estimator {type(estimator).__name__}.{hint} Valid"
+        f" parameters are: {valid}."
+    )
+
+
+def checked_target(estimator: Any, *, pure: bool = False) -> Target:
+    """Privacy that the parameters of `estimator` ask for; ValueError where they cannot.
+
+    `pure` lets delta be 0.
+    """
+    epsilon, multiplier = estimator.epsilon, getattr(estimator, "noise_multiplier", None)
+    expert = hasattr(estimator, "noise_multiplier")
+    if expert and (epsilon is None) == (multiplier is None):
+        raise ValueError(
+            "set either `epsilon` or `noise_multiplier` and leave the other None, got epsilon="
+            f"{shown(epsilon)} and noise_multiplier={shown(multiplier)}."
+        )
+    if multiplier is not None:
+        check_real("noise_multiplier", multiplier, low=1e-6, high=1e9)
+    delta = estimator.delta
+    if isinstance(delta, str) and delta == "auto":
+        # A clone in another process has no other way to know of the ledger that it was made in.
+        payer = payer_of(getattr(estimator, "_address", None))
+        delta = delta if payer is None else payer.delta or delta
+    target = Target(epsilon, delta, estimator.neighboring_relation, multiplier)
+    return target.checked(pure=pure, multipliers=expert)
+
+
+# Fitting ----------------------------------------------------------------------------------------
+# One private fit, from checked parameters to its result.
+
+
+class Plan:
+    """Parameters of a fit, which nothing can change any more, and what it does."""
+
+    def sizes(self, data: Data) -> Sizes:
+        """Public sizes of a fit."""
+        return data.sizes(data.n_targets)
+
+    def resolved(self, sizes: Sizes) -> Self:
+        """The same without any "auto" that public sizes decide."""
+        return self
+
+    def budget(self, sizes: Sizes) -> Budget:
+        """What is released, with which noise, and what it costs."""
+        raise NotImplementedError
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> Any:
+        """What `run` takes: data where they are used. Raises what training would have to."""
+        return data.on_device(where)
+
+    def run(self, ready: Any, releases: Releases, rng: Any, after_step: Callable) -> Any:
+        """Fit; `rng` is public randomness, and `after_step` is called after each step."""
+        raise NotImplementedError
+
+
+class FitData(NamedTuple):
+    """Data of a fit as they come, before anything is checked."""
+
+    X: Any
+    y: Any = None
+    groups: Any = None
+    X_public: Any = None
+    y_public: Any = None
+
+
+class CheckedFit(NamedTuple):
+    """What is to be done on which data, and what it rests on."""
+
+    plan: Any  # What to do
+    data: Data  # What to do it on
+    public: tuple[str, ...]  # What the guarantee assumes to be public
+    about: Any = None  # What is stored beside the result, and is public
+
+
+def fit_privately(
+    estimator: Any,
+    checked: CheckedFit,
+    noise: NoiseSource | None = None,
+    call: PrivateCall | None = None,
+) -> tuple[Any, Budget]:
+    """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
+
+    Noise comes from where the estimator's `random_state` says, if no `noise` is given.
+
+    Privacy: the plan was read from the parameters before anything else runs, and all that is
+    released is in the budget that is charged. Whatever may be refused is refused before
+    it is paid for; from there on, failing costs what succeeding costs.
+    """
+    where = check_device(getattr(estimator, "device", "cpu"))
+    noise = as_noise(estimator.random_state) if noise is None else noise
+    plan, data, public, _ = checked
+    sizes = plan.sizes(data)
+    plan = plan.resolved(sizes)
+    budget, n_features = plan.budget(sizes), data.X.shape[1]
+    joint = estimator._joint
+    if call is None:
+        call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
+    elif call.budget != budget:
+        raise RuntimeError("a part of a fit would release something else than was paid for.")
+    if budget.private:
+        estimator._warn_before_fit(plan, call.guarantee, budget, sizes)
+    with plain_arithmetic(where):
+        ready = plan.prepared(data, where, budget)
+        steps = budget.parts.get(STEPS)
+        after_step, finish = start_progress(estimator, 1 if steps is None else steps.count)
+        result = plan.run(ready, call.open(), noise.public(), after_step)
+    finish()
+    return result, budget
+
+
+def checked_descent(estimator: Any) -> Descent:
+    """How the parameters of `estimator` say to train; ValueError where one is out of range."""
+    check_real("alpha", estimator.alpha, low=0, high=1e50, include_low=True)
+    if estimator.n_iter != "auto":
+        check_integer("n_iter", estimator.n_iter, low=1, high=10**9)
+    check_auto("learning_rate", estimator.learning_rate, low=0, high=1e50)
+    check_auto("clip_norm", estimator.clip_norm, low=1e-10, high=1e50)
+    if estimator.batch_size is not None:
+        check_integer("batch_size", estimator.batch_size, low=1)
+    batch_size = estimator.batch_size
+    return Descent(
+        alpha=float(estimator.alpha),
+        n_iter=_plain(estimator.n_iter, int),
+        learning_rate=_plain(estimator.learning_rate, float),
+        clip_norm=_plain(estimator.clip_norm, float),
+        batch_size=None if batch_size is None else int(batch_size),
+    )
+
+
+def _plain(value: Any, number: Callable[[Any], float]) -> Any:
+    """Number of a plain type, which stays what it is, or "auto"."""
+    return "auto" if isinstance(value, str) else number(value)

@@ -1,0 +1,379 @@
+"""Checks of single parameters, with errors that name the value and the way out, and strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from numbers import Integral, Real
+from typing import Any
+from unicodedata import normalize
+
+import numpy as np
+
+# Strict JSON ------------------------------------------------------------------------------------
+# JSON that is read as it was written: no NaN, and no field that is given twice.
+
+
+def read_json(text: str | bytes) -> Any:
+    """Value of a text; ValueError or RecursionError where it is no such JSON."""
+    return json.loads(text, parse_constant=_refused, object_pairs_hook=_without_repeats)
+
+
+def finite(value: float) -> float | str:
+    """`value` as JSON can have it: inf as a text."""
+    return "inf" if value == float("inf") else value
+
+
+def _refused(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+# Parameters -------------------------------------------------------------------------------------
+
+# Parameters ---------------------------------------------------------------------------------
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
+_SHORT.maxstring, _SHORT.maxother = 100, 200
+# Parameters that are given as lists have fewer entries, and tables mostly more rows.
+_LONG = 50
+
+
+def shown(value: Any) -> str:
+    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries.
+
+    What may hold private rows is named without its entries: columns, frames and long arrays.
+    """
+    if _may_hold_rows(value):
+        return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    return _SHORT.repr(_plain_value(value))
+
+
+def shown_first(values: Iterable[Any]) -> str:
+    """The first of `values`, which are public: columns or categories of a schema, however many."""
+    return shown(list(islice(values, _LONG)))
+
+
+def _may_hold_rows(value: Any) -> bool:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return getattr(value, "ndim", 1) > 0 and len(value) > _LONG
+    return hasattr(value, "to_list") or hasattr(value, "columns")
+
+
+def nearest(text: str, known: Iterable[Any]) -> str | None:
+    plain = {_folded(each): each for each in known if isinstance(each, str)}
+    close = get_close_matches(_folded(text), plain, n=1)
+    return plain[close[0]] if close else None
+
+
+def _folded(text: str) -> str:
+    return normalize("NFKC", text).strip().casefold()
+
+
+def form_of_both(text: str, other: str) -> str | None:
+    """Form of Unicode in which two texts that are written with other characters are one.
+
+    An accent may be a part of its letter, or follow it, as in files of macOS.
+    """
+    forms = ("NFC", "NFKC")
+    return next((form for form in forms if normalize(form, text) == normalize(form, other)), None)
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    elif hasattr(value, "to_list"):  # a Series
+        value = value.to_list()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain_value, value))
+    if type(value) is dict:
+        return {_plain_value(key): _plain_value(each) for key, each in value.items()}
+    return value
+
+
+def check_real(
+    name: str,
+    value: Any,
+    *,
+    low: float,
+    high: float = math.inf,
+    include_low: bool = False,
+    include_high: bool = False,
+    hint: str = "",
+) -> float:
+    if isinstance(value, (Real, np.floating)) and not isinstance(value, (bool, np.bool_)):
+        value = float(value)
+        above = value >= low if include_low else value > low
+        below = value <= high if include_high else value < high
+        if above and below:  # never true of NaN
+            return value
+    interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
+    raise ValueError(
+        f"`{name}` must be a number in {interval}, got {shown(value)}.{hint and ' '}{hint}"
+    )
+
+
+def check_bool(name: str, value: Any) -> bool:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"`{name}` must be True or False, got {shown(value)}.")
+
+
+def check_auto(name: str, value: Any, **interval: Any) -> None:
+    if not (isinstance(value, str) and value == "auto"):
+        check_real(name, value, hint="Or use 'auto'.", **interval)
+
+
+def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)
+        if value >= low and (high is None or value <= high):
+            return value
+    limits = f"of at least {low}" if high is None else f"from {low} to {high}"
+    raise ValueError(f"`{name}` must be an integer {limits}, got {shown(value)}.")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
+    if isinstance(value, (str, type(None))) and value in choices:
+        return value
+    raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.")
+
+
+def check_bounds(
+    name: str, value: Any, n_columns: int | None = None, *, column: str = "target"
+) -> None:
+    try:
+        ends = [np.asarray(bound) for bound in value]
+        low, high = (end.astype(np.float64) for end in ends if end.dtype != np.bool_)
+    except (TypeError, ValueError):
+        low = high = np.asarray(np.nan)
+    sizes = {end.size for end in (low, high) if end.ndim}
+    fits = max(low.ndim, high.ndim) <= 1 and len(sizes) <= 1
+    if n_columns is not None:
+        fits = fits and sizes <= {n_columns}
+    if isinstance(value, list) and value and all(np.shape(pair) == (2,) for pair in value):
+        fits = False  # a pair a column, which two columns would take for the lows and the highs
+    bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
+    if not (fits and bounded and (low < high).all()):
+        count = "" if n_columns is None else f" ({n_columns} in all)"
+        raise ValueError(
+            f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
+            f" arrays of one number a {column}{count}, not a pair for each, got {shown(value)}."
+        )
+
+
+def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Checked bounds as arrays that nobody else holds."""
+    if bounds is None:
+        return None
+    low, high = (np.array(bound, dtype=np.float64) for bound in bounds)
+    return low, high
+
+
+# Classes ---------------------------------------------------------------------------------------
+
+# What a class has of its own that no row gets to: what Python and scikit-learn write into each, how
+# an instance is made and printed.
+_NO_ROWS = frozenset(
+    [
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__conditional_annotations__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__init__",
+        "__module__",
+        "__orig_bases__",
+        "__parameters__",
+        "__qualname__",
+        "__repr__",
+        "__slots__",
+        "__static_attributes__",
+        "__str__",
+        "__type_params__",
+        "__weakref__",
+        "_abc_impl",
+        "_doc_link_module",
+        "_doc_link_template",
+        "_sklearn_auto_wrap_output_keys",
+    ]
+)
+# What is asked of a model that was fitted, and of none that is being fitted.
+_ANSWERS = frozenset(
+    [
+        "decision_function",
+        "predict",
+        "predict_interval",
+        "predict_log_proba",
+        "predict_proba",
+        "predict_set",
+        "score",
+        "score_samples",
+    ]
+)
+# How the methods begin that scikit-learn looks for in a step, whether or not ours has them.
+_IN_FITS = ("fit", "partial_fit", "transform", "inverse_transform", "__")
+
+
+def is_ours(thing: object) -> bool:
+    """Whether `thing` is of a class of this package itself."""
+    return _of_this_package(type(thing))
+
+
+def learns_as_ours(thing: object) -> bool:
+    """Whether `thing` is ours, or of a subclass that changes nothing which rows of a fit get to."""
+    return is_ours(thing) or (ours_in(thing) is not None and not changed_in(thing))
+
+
+def ours_in(thing: object) -> type | None:
+    """The class of this package that the class of `thing` is, or is made from."""
+    return next(filter(_of_this_package, type(thing).__mro__), None)
+
+
+def changed_in(thing: object, *, answers: bool = False) -> tuple[str, ...]:
+    """What a subclass of a class of ours has in its place that rows of a fit get to, by name.
+
+    Such a method may learn from the rows before or after it calls ours, and nothing counts that.
+    What has a new name is called by nobody here. Those that answer for a fitted model are left out
+    without `answers`.
+    """
+    ours = ours_in(thing)
+    if ours is None or ours is type(thing):
+        return ()
+    others = [kind for kind in type(thing).__mro__ if kind not in ours.__mro__]
+    return tuple(name for kind in others for name in vars(kind) if _gets_rows(name, ours, answers))
+
+
+def told_of_changes(thing: object) -> str:
+    """Why a subclass of a class of ours does not count as ours, "" for anything else."""
+    changed, ours = changed_in(thing), ours_in(thing)
+    if ours is None or not changed:
+        return ""
+    return (
+        f" {type(thing).__name__} is made from {ours.__name__}, and its own {changed[0]!r} may do"
+        f" more with the rows: leave that to {ours.__name__}."
+    )
+
+
+def _gets_rows(name: str, ours: type, answers: bool) -> bool:
+    if name in _NO_ROWS or (name.startswith("set_") and name.endswith("_request")):
+        return False
+    if name in _ANSWERS:
+        return answers
+    return name.startswith(_IN_FITS) or hasattr(ours, name)
+
+
+def _of_this_package(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+# Dask collections ------------------------------------------------------------------------------
+
+
+def is_collection(value: Any) -> bool:
+    """Whether `value` is a Dask array, data frame or series."""
+    return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(value)
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether `value` is a dataset of PyArrow."""
+    arrow = sys.modules.get("pyarrow.dataset")
+    return arrow is not None and isinstance(value, arrow.Dataset)
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether `value` stands for rows that are not in memory here."""
+    return is_collection(value) or is_dataset(value)
+
+
+def refuse_collection(name: str, value: Any, taker: str = "") -> None:
+    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset.
+
+    `taker` is the name of an estimator that takes none.
+    """
+    refused = f"which {taker} does not take" if taker else "which is not taken here"
+    if is_dataset(value):
+        in_turns = "" if taker else f", or one batch of {name}.to_batches() after another"
+        raise ValueError(
+            f"`{name}` is a dataset of PyArrow, {refused}: pass {name}.to_table() if it fits into"
+            f" memory{in_turns}. (pandas would make floats of whole numbers in a column with"
+            " missing values.)"
+        )
+    if is_collection(value):
+        raise ValueError(
+            f"`{name}` is a Dask collection, {refused}: pass {name}.compute() if it fits into"
+            " memory."
+        )
+
+
+# Frames of others -------------------------------------------------------------------------------
+
+
+def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
+    """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet.
+
+    NumPy takes an array out of its mask without a word, and what is under it is no value. Without
+    `read` a foreign model reads the rows, and not NumPy.
+    """
+    masked: Any = np.ma.MaskedArray
+    if isinstance(value, masked) and np.ma.is_masked(value):
+        raise ValueError(
+            f"`{name}` has masked entries, which are missing: fill them with a constant that is"
+            f" known in advance, as {name}.filled(0.0) does, or drop these rows."
+        )
+    if type(value).__module__.partition(".")[0] == "narwhals" and hasattr(value, "to_native"):
+        value = value.to_native()
+    if hasattr(value, "collect_schema") and not hasattr(value, "shape"):
+        raise ValueError(f"`{name}` is a lazy frame, which has no rows yet: pass {name}.collect().")
+    _refuse_unread(name, value)
+    if read:
+        _refuse_unreadable(name, value)
+    return value
+
+
+def _refuse_unread(name: str, value: Any) -> None:
+    """ValueError for what has rows for other libraries, and neither an array nor columns."""
+    kind = type(value)
+    if hasattr(kind, "__arrow_c_stream__") and not (
+        hasattr(kind, "__array__") or hasattr(kind, "num_rows")
+    ):
+        raise ValueError(
+            f"`{name}` is a stream of Arrow ({kind.__name__}), whose rows can come in another order"
+            f" each time they are asked for, or once only: pass pyarrow.table({name})."
+        )
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], Mapping):
+        raise ValueError(
+            f"`{name}` has dictionaries as its rows, and columns are needed: pass"
+            f" pandas.DataFrame({name})."
+        )
+
+
+def _refuse_unreadable(name: str, value: Any) -> None:
+    """ValueError for a tensor that NumPy does not read, with what makes one of it that it reads."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return
+    ways = {
+        "detach()": value.requires_grad,
+        "to_dense()": value.layout != torch.strided,
+        "cpu()": value.device.type != "cpu",
+        "float()": value.dtype == torch.bfloat16,
+    }
+    needed = "".join(f".{way}" for way, is_needed in ways.items() if is_needed)
+    if needed:
+        raise ValueError(f"`{name}` is a tensor that NumPy does not read: pass {name}{needed}.")

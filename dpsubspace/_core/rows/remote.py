@@ -1,0 +1,354 @@
+"""Rows that lie elsewhere, in parts, and what is made and added up of them there.
+
+No fit asks where its rows lie. What it makes of them (features, gradients) goes through
+:func:`rowwise` where it takes rows that may lie elsewhere, and what it adds up over them through
+:func:`~dpsubspace._core.rows.chunks.over_chunks`. Where rows lie in parts on the workers of a
+cluster, the same functions run on each part, and sums come back. Noise is added to their total,
+which is known here alone.
+
+Design note. A :class:`RemoteRows` is a recipe: a function and what it takes, some of which are
+other recipes. Nothing runs when it is made. A call of :meth:`RowParts.call` carries the recipes
+that it needs, and a part keeps what it has made by them. So each call is a function of the rows of
+a part and of public or released numbers, and nothing else. It gives the same when it runs twice,
+and on a worker that has taken the place of a lost one. What is public about an object of rows (the
+number of its columns, how rounding bounds its sums) is asked of ``template``: the same object, made
+of no rows.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import pickle
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import cache, partial
+from importlib import import_module
+from threading import RLock
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+
+class _Recipe(NamedTuple):
+    """How a part makes something: by its key, a pickled call, and keys of what that takes."""
+
+    key: str
+    body: bytes
+    needs: tuple[str, ...]
+
+
+class RemoteRows:
+    """Something that is made of rows, in parts where these lie.
+
+    Its recipe says how it is made where the rows are, `needs` are what it is made of, and
+    `template` is the same made of no rows.
+
+    An attribute that the class of `template` names in ``PUBLIC`` is that of `template`. Any other
+    attribute and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
+    """
+
+    __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
+    __iter__ = None
+    __hash__ = object.__hash__
+
+    def __init__(self, parts: RowParts, recipe: _Recipe, needs: Sequence[RemoteRows], here: Any):
+        self.parts, self.recipe, self.needs, self.template = parts, recipe, tuple(needs), here
+        weakref.finalize(self, parts.forgotten.append, recipe.key).atexit = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of an array with an entry, or a row, for each of the rows."""
+        return (self.parts.n, *self.template.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return self.template.ndim
+
+    @property
+    def dtype(self) -> Any:
+        return self.template.dtype
+
+    def __len__(self) -> int:
+        return self.parts.n
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        kind = type(self.template)
+        if name in getattr(kind, "PUBLIC", ()):
+            return getattr(self.template, name)
+        found = getattr(kind, name, None)
+        return partial(rowwise, found, self) if callable(found) else rowwise(getattr, self, name)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("rows that lie on the workers of a cluster are not brought here.")
+
+    def __reduce__(self) -> Any:
+        raise TypeError("rows that lie on the workers of a cluster cannot be pickled.")
+
+    def __repr__(self) -> str:
+        return "<rows elsewhere>"
+
+    def __bool__(self) -> bool:
+        raise TypeError("of rows elsewhere it is not known here whether something is true.")
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("rows elsewhere are not compared here: use a function and `rowwise`.")
+
+    def __getitem__(self, index: Any) -> RemoteRows:
+        if not (isinstance(index, tuple) and index[0] == slice(None)):
+            raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
+        return rowwise(operator.getitem, self, index)
+
+    def __add__(self, other: Any) -> RemoteRows:
+        return rowwise(operator.add, self, other)
+
+    def __sub__(self, other: Any) -> RemoteRows:
+        return rowwise(operator.sub, self, other)
+
+    def __mul__(self, other: Any) -> RemoteRows:
+        return rowwise(operator.mul, self, other)
+
+    def __truediv__(self, other: Any) -> RemoteRows:
+        return rowwise(operator.truediv, self, other)
+
+
+def _remotes(value: Any) -> list[RemoteRows]:
+    """What is made of rows elsewhere: `value`, or fields of it."""
+    if isinstance(value, RemoteRows):
+        return [value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return []
+    held = (getattr(value, field.name) for field in fields(value))
+    return [one for one in held if isinstance(one, RemoteRows)]
+
+
+def is_remote(value: Any) -> bool:
+    """Whether `value` is made of rows elsewhere, or holds what is."""
+    return bool(_remotes(value))
+
+
+def rowwise(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """``function(*args, **options)``, made where the rows are that its arguments are made of."""
+    if not any(map(is_remote, (*args, *options.values()))):
+        return function(*args, **options)
+    body, needs = _packed((function, args, options))
+    recipe = _Recipe(uuid4().hex, body, tuple(need.recipe.key for need in needs))
+    function, args, options = _unpacked(body, [need.template for need in needs])
+    return RemoteRows(_parts_of(needs), recipe, needs, function(*args, **options))
+
+
+def side_by_side(*columns: Any) -> Any:
+    """Columns of the same rows in one array, made where the rows are."""
+    return rowwise(_stacked, *columns)
+
+
+def _stacked(*columns: np.ndarray) -> np.ndarray:
+    return np.column_stack(columns)
+
+
+def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
+    """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
+    found = iter(for_each_part(function, *args))
+    total = next(found)
+    for other in found:
+        if hasattr(total, "merge"):
+            total.merge(other)
+        else:
+            total = total + other
+    return total
+
+
+def for_each_part(function: Callable[..., Any], *args: Any) -> Iterable[Any]:
+    """``function(*args)`` of each part; of the one that there is, where rows lie here.
+
+    Of rows that are read again, it is made as it is asked for, and all of it must be.
+    """
+    needs = [need for arg in args for need in _remotes(arg)]
+    return needs[0].parts.call(function, *args) if needs else [function(*args)]
+
+
+def _parts_of(needs: Sequence[RemoteRows]) -> RowParts:
+    """Where the rows lie that all of them are made of."""
+    first = needs[0].parts
+    if any(need.parts is not first for need in needs):
+        raise RuntimeError("objects that are made of different rows do not go together.")
+    return first
+
+
+# On the way -----------------------------------------------------------------------------------
+
+
+def _packed(value: Any) -> tuple[bytes, list[RemoteRows]]:
+    """Pickle of `value` without what is made of rows elsewhere, and a list of that."""
+    stream = io.BytesIO()
+    pickler = _pickler()(stream, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.needs = []
+    pickler.dump(value)
+    return stream.getvalue(), pickler.needs
+
+
+@cache
+def _pickler() -> type:
+    """Class that pickles all but what is made of rows elsewhere.
+
+    One for all calls: a class is part of a cycle, and would keep alive what a call needed.
+    """
+    try:
+        cloudpickle: Any = import_module("cloudpickle")
+    except ImportError:  # rows of datasets, where there is no Dask: joblib brings its own
+        cloudpickle = import_module("joblib.externals.cloudpickle")
+
+    class Pickler(cloudpickle.Pickler):
+        needs: list[RemoteRows]
+
+        def persistent_id(self, obj: Any) -> int | None:
+            if not isinstance(obj, RemoteRows):
+                return None
+            known = [i for i, need in enumerate(self.needs) if need is obj]
+            if not known:
+                self.needs.append(obj)
+            return known[0] if known else len(self.needs) - 1
+
+    return Pickler
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: io.BytesIO, needs: Sequence[Any]):
+        super().__init__(stream)
+        self._needs = needs
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._needs[pid]
+
+
+def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
+    """What was pickled, with what takes the place of what is made of rows elsewhere."""
+    return _Unpickler(io.BytesIO(body), needs).load()
+
+
+class RowParts(ABC):
+    """Rows in parts, of a public number, and how functions are called on each of them.
+
+    Where each part holds all rows of its persons, the number of persons is public, and that of rows
+    is not.
+    """
+
+    n_persons: int | None = None
+    keeps = True  # Whether parts keep what they have made for the next call
+    template: dict[str, np.ndarray]  # Arrays of no rows, by the names of leaves
+
+    def __init__(self, n: int):
+        self.n = n
+        self.forgotten: list[str] = []  # keys of what parts need not keep any more
+        self._sent: set[str] = set()  # keys of recipes that all parts have had
+
+    @abstractmethod
+    def run(self, task: bytes, own: Sequence[Any] | None) -> Iterable[Any]:
+        """Results of :meth:`RowPart.run` for all parts, in their order.
+
+        They may be made one after another, as they are asked for. Whoever asks must ask for all.
+        """
+
+    @abstractmethod
+    def split(self, batch: np.ndarray) -> list[np.ndarray]:
+        """For each part the places in it of the rows of a batch, in their order."""
+
+    def leaf(self, name: str, here: np.ndarray) -> RemoteRows:
+        """Something that parts have from the beginning, called `name`."""
+        return RemoteRows(self, _Recipe(name, b"", ()), (), here)
+
+    @abstractmethod
+    def scattered(self, values: np.ndarray) -> RemoteRows:
+        """An array with an entry for each row that lies here, dealt out to the parts."""
+
+    def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> Iterable[Any]:
+        """``function(*args)`` on each part; `own` has a last argument for each part."""
+        body, needs = _packed((function, args))
+        _parts_of(needs)  # all of them are made of the same rows
+        known: dict[str, _Recipe] = {}
+        for need in needs:
+            _collect(need, known)
+        dropped, self.forgotten[:] = tuple(self.forgotten), []
+        keys = tuple(need.recipe.key for need in needs)
+        for again in (False, True):
+            # What a part has had it has made and kept, unless it took the place of a lost one.
+            recipes = [known[key] for key in known if again or key not in self._sent]
+            task = (recipes, body, keys, dropped, own is not None)
+            found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
+            if not self.keeps:
+                return found  # none of them can be missing, since all recipes were sent
+            if not any(isinstance(result, _Missing) for result in found):
+                break
+        self._sent.update(known)
+        return found
+
+
+def _collect(need: RemoteRows, known: dict[str, _Recipe]) -> None:
+    """Add the recipe of something to those that are known, after those that it needs."""
+    if need.recipe.key not in known:
+        for other in need.needs:
+            _collect(other, known)
+        known[need.recipe.key] = need.recipe
+
+
+class _Missing:
+    """A part has not made what a call needs: it took the place of a lost one."""
+
+
+class RowPart:
+    """Rows of one part where they lie, and what has been made of them.
+
+    Leaves are arrays with an entry for each row, by name, and `lengths` the rows of each block that
+    they were made of.
+    """
+
+    def __init__(self, leaves: dict[str, np.ndarray], lengths: Sequence[int] = ()):
+        self._leaves, self._made, self._turn = leaves, dict(leaves), RLock()
+        self.lengths = list(lengths)
+
+    @property
+    def leaves(self) -> dict[str, np.ndarray]:
+        """What the part has had from the beginning."""
+        return self._leaves
+
+    def kinds(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """Type of each array, and its shape beyond the first axis."""
+        return {name: (leaf.dtype, leaf.shape[1:]) for name, leaf in self._leaves.items()}
+
+    def run(self, task: bytes, own: Any) -> Any:
+        """Carry out one call of :meth:`RowParts.call`."""
+        recipes, body, needs, dropped, owned = pickle.loads(task)
+        with self._turn:
+            for recipe in recipes:
+                if recipe.key not in self._made:
+                    if not self._has(recipe.needs):
+                        return _Missing()
+                    function, args, options = _unpacked(recipe.body, self._of(recipe.needs))
+                    self._made[recipe.key] = function(*args, **options)
+            for key in dropped:
+                if key not in self._leaves:
+                    self._made.pop(key, None)
+            if not self._has(needs):
+                return _Missing()
+            function, args = _unpacked(body, self._of(needs))
+        return function(*args, own) if owned else function(*args)
+
+    def _has(self, keys: Iterable[str]) -> bool:
+        return all(key in self._made for key in keys)
+
+    def _of(self, keys: Iterable[str]) -> list[Any]:
+        return [self._made[key] for key in keys]
+
+    def __reduce__(self) -> Any:
+        return RowPart, (self._leaves, self.lengths)  # what was made of them can be made again
+
+    def __sizeof__(self) -> int:
+        return sum(leaf.nbytes for leaf in self._leaves.values())
+
+    def __repr__(self) -> str:
+        return "<rows>"  # ends up in the logs of workers

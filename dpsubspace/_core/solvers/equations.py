@@ -1,0 +1,629 @@
+"""Releases for coefficients with intervals: scores of regressions, and their moments.
+
+A coefficient with a valid interval needs more than a good estimate: the noise in it must be known.
+Weights of the other solvers are shrunk where noise is large, so that nobody can say how far they
+are from the truth. Here everything is released at weights that are public by then, and what is
+released is linear in noise. With a row z of bounded entries, a target y and weights a, the *score*
+is the mean of ``z (y - m(z a))``, for m the identity or the logistic function. It is 0 in
+expectation at the weights b that fit best, and about ``H (b - a)`` elsewhere, where H is the mean
+of ``m' z z^T``. Noise in H is multiplied by how far a is from b. Hence a few scores, each at
+weights that the ones before have made better, and a budget that grows towards the last.
+:mod:`dpsubspace._core.statistics.inverted_tests` makes intervals of what is released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import matmul
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import norm
+
+from dpsubspace._core.accounting.budget import Part
+from dpsubspace._core.ground.arrays import EPS, Total, slices, to_numpy
+from dpsubspace._core.release.mechanisms import BoundedSum, gram_sum, vector_sum
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.rows.remote import rowwise, sum_over_parts
+from dpsubspace._core.statistics.counts import record_sums
+from dpsubspace._core.statistics.inverted_tests import Equations
+from dpsubspace._core.statistics.moments import noisy_moment, packed, symmetric
+from dpsubspace._core.statistics.table_cells import cell_total
+
+# Where the numbers come from: chosen by hand on the simulated tables of
+# benchmarks/repro_coefficients.py. No script varies them.
+PARTS = {
+    "linear": {
+        "moment": Part(0.45),
+        "first score": Part(0.06),
+        "residuals": Part(0.04),
+        "second score": Part(0.15),
+        "last score": Part(0.30),
+    },
+    "logistic": {
+        "moment": Part(0.14),
+        "first score": Part(0.06),
+        "residuals": Part(0.03),
+        "second score": Part(0.13),
+        "curvature": Part(0.38),
+        "last score": Part(0.26),
+    },
+}
+
+# How often the second score is released for "logistic", each time where the last has led, if all of
+# that adds a noise to a mean score that is so little beside that of sampling (half of
+# ``1 / sqrt(n)``, or less). One step from weights of 0 is not nearly enough for strong effects,
+# whatever is paid for it.
+_ROUNDS, _LITTLE = 12, 0.5
+
+# Shares of the scores after the first that the mass of what is cut has, and those of the last that
+# the second moment and the square of residuals have.
+_OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.30, 0.12, 0.05
+
+# Cells of the sizes of residuals, in halves of the range of the target, for rows of full length.
+_EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
+
+# Rows whose products are added up at once.
+_TOGETHER = 4096
+
+# Share of a squared term of the expansion of a logistic score that the noise is widened by: the
+# second derivative of the logistic function is at most 0.097, half of it counts, and it has both
+# signs.
+_CURVED = 0.03
+
+# Largest second derivative of a prediction by its score, sqrt(3) / 18.
+_STEEPEST = math.sqrt(3) / 18
+
+# Deviations of noise that a score may be left with.
+_FAR = 2.0
+
+# What is cut from a residual counts as no more than what is left of this, in halves of the range of
+# the target (residuals of a logistic regression are below 1), and never as no more than the least.
+_WHOLE, _LEAST_WHOLE = 1.0, 0.25
+
+# Least deviation that a weight is taken to have about its estimate before scores are released, that
+# of the score of a weight and its column, and the least deviation of a column in it.
+_SCALES = {"linear": 1.0, "logistic": 2.0}
+_REACH = {"linear": 0.4, "logistic": 0.8}
+_SEEN = 0.05
+
+# Share of residuals that tell how far normal ones would reach.
+_BODY = 0.8
+
+# Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
+# large as the mass, and whose noise is as large as that of the mass, then cover as they say.
+_DOUBT = 0.5
+
+
+def parts_of(family: str, multiplier: float, size: int, n: int) -> dict[str, Part]:
+    """Releases with their shares: the second score is taken more often where noise allows it.
+
+    `multiplier` is that of the noise of the second score if it is released once, `size` that of
+    the design, and n the number of records: all are public.
+    """
+    parts = PARTS[family]
+    most = 0.5 * multiplier * math.sqrt(size * _ROUNDS / n)  # beside 1 / sqrt(n), of residuals
+    if family == "linear" or most > _LITTLE / 2:
+        return parts
+    return {**parts, "second score": replace(parts["second score"], count=_ROUNDS)}
+
+
+@dataclass(frozen=True)
+class Design:
+    """Rows and targets of a regression on public scales, wherever they lie.
+
+    What has an entry for each row is made where the rows are, and sums over them come from there.
+    """
+
+    rows: Any  # (n_rows, p): entries from -1 to 1. Private.
+    # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
+    targets: Any
+    # Public bound on the squared norm of a row, of which no entry is above 1: 1 for the constant,
+    # and 1 for each column (a category has one indicator that is 1, or none; a number that is
+    # missing is 0 beside its indicator).
+    size: int
+    family: str  # "linear" or "logistic"
+    records: Records
+    numbers: np.ndarray  # (p,): which columns are numbers, the others being 0 or 1. Public.
+
+    @property
+    def n(self) -> int:
+        return self.records.n
+
+    @cached_property
+    def lengths(self) -> Any:
+        """Norms of rows (n_rows,), each at least 1 for the constant. Private."""
+        return rowwise(_lengths, self.rows)
+
+    def scores(self, weights: np.ndarray) -> Any:
+        """Products of rows with weights (n_rows,). Private.
+
+        Of persons, each is a function of its row alone, to the last bit. BLAS rounds a product by
+        the place of its row, which one more row of another person moves, and residuals are counted
+        in cells. Where each row is a record, places are public.
+        """
+        return rowwise(_by_columns if self.records.grouped else matmul, self.rows, weights)
+
+    def residuals(self, weights: np.ndarray) -> Any:
+        linear = self.family == "linear"
+        scores = self.scores(weights)
+        return rowwise(_residuals, self.targets, scores, linear)
+
+    def cut(self, residuals: Any, most: float) -> Any:
+        """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
+
+        Hence `most` is the size at which residuals of the longest rows there may be are cut, and
+        those of shorter rows, which need less noise, are cut further out.
+        """
+        # Less than exact arithmetic allows, by more than rounding makes of a length.
+        room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
+        return rowwise(_cut, residuals, self.lengths, room)
+
+    def curvature(self, weights: np.ndarray) -> Any:
+        """Derivatives of predictions by scores, at most 1 or 1/4."""
+        return rowwise(_curvature, self.scores(weights))
+
+    def by_record(self, residuals: Any) -> Any:
+        """What each record contributes to a score, ``z e`` of its rows by their parts, (n, p)."""
+        return rowwise(_by_record, self.rows * residuals[:, None], self.records)
+
+
+# What is made of single rows, where they are.
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    found = np.empty(len(rows))
+    for some in slices(len(rows), _TOGETHER):  # squares of all at once would be as large as rows
+        found[some] = np.linalg.norm(rows[some], axis=1)
+    return found
+
+
+def _by_columns(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    scores = np.zeros(len(rows))
+    for column, weight in zip(rows.T, weights, strict=True):
+        scores += column * weight
+    return scores
+
+
+def _residuals(targets: np.ndarray, scores: np.ndarray, linear: bool) -> np.ndarray:
+    return targets - (scores if linear else expit(scores))
+
+
+def _cut(residuals: np.ndarray, lengths: np.ndarray, room: float) -> np.ndarray:
+    limits = room / np.maximum(lengths, 1.0)
+    return np.clip(residuals, -limits, limits)
+
+
+def _lost(residuals: np.ndarray, left: np.ndarray, most: float) -> np.ndarray:
+    return np.clip(np.abs(residuals) - np.abs(left), 0.0, most)[:, None]
+
+
+def _squares(residuals: np.ndarray, most: float) -> np.ndarray:
+    return (np.clip(residuals, -most, most) ** 2)[:, None]
+
+
+def _cells(residuals: np.ndarray, lengths: np.ndarray, root: float) -> np.ndarray:
+    return np.searchsorted(_EDGES[:-1], np.abs(residuals) * lengths / root, side="left")
+
+
+def _curvature(scores: np.ndarray) -> np.ndarray:
+    predicted = expit(scores)
+    return predicted * (1 - predicted)
+
+
+def _within(values: np.ndarray, bound: float) -> np.ndarray:
+    length = np.sqrt((values**2).sum(axis=1, keepdims=True))
+    return values * (bound * (1 - 1e-14) / np.maximum(length, bound))
+
+
+def _by_record(values: np.ndarray, records: Records) -> np.ndarray:
+    weights, index = records.weights_numpy, records.index
+    values = values if weights is None else values * weights[:, None]
+    if index is None:
+        return values
+    sums = [np.bincount(index, column, minlength=records.n_here) for column in values.T]
+    return np.stack(sums, axis=1)
+
+
+# Sums that one record moves little --------------------------------------------------------------
+
+
+def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:
+    """Sum of ``z e`` over records, for residuals e that :meth:`Design.cut` has cut at `most`.
+
+    Proof of the bound: ``|e| |z|`` is at most ``most sqrt(size)`` after the cut, which leaves more
+    room than rounding of lengths takes. Several rows of a record have the bound of one, by the
+    lemma of :mod:`dpsubspace._core.rows.records`.
+    """
+    total, slack = record_sums(design.rows, design.records, residuals)
+    return vector_sum(total, most * math.sqrt(design.size), slack)
+
+
+def moment_sum(rows: Any, norm_bound: float, records: Records, factors: Any = None) -> BoundedSum:
+    """Sum of ``z z^T`` over records, whose rows z are no longer than `norm_bound`.
+
+    Rows are multiplied by `factors` (n_rows,), block by block, where these are given.
+
+    Proof of the bounds: that of :func:`~dpsubspace._core.release.mechanisms.gram_sum`, which holds
+    for several rows of a record by the lemma of :mod:`dpsubspace._core.rows.records`.
+    """
+    total = sum_over_parts(_moments, rows, records, factors).value
+    slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
+    return gram_sum(total, norm_bound, slack)
+
+
+def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> Total:
+    total, weights = Total(), records.weights_numpy
+    for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
+        block = rows[some] if factors is None else rows[some] * factors[some, None]
+        if weights is not None:
+            # A row times the root of its part of the record contributes that part of its product.
+            block = block * np.sqrt(weights[some])[:, None]
+        total.add(block.T @ block)
+    return total
+
+
+def square_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
+    """Sum of squared residuals, each at most twice `most`: a record contributes one of them."""
+    most = 2 * most
+    total, slack = record_sums(rowwise(_squares, residuals, most), design.records)
+    bound = most**2 * (1 + slack)
+    return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def mass_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
+    """Sum of what :meth:`Design.cut` takes from the sizes of residuals.
+
+    Proof of the bound: a row contributes what is cut, which is put into [0, largest_cut(most)], and
+    several rows of a record bring their weighted mean.
+    """
+    bound = largest_cut(most)
+    lost = rowwise(_lost, residuals, design.cut(residuals, most), bound)
+    total, slack = record_sums(lost, design.records)
+    bound = bound * (1 + slack)
+    return BoundedSum(total, norm_bound=bound, replace_bound=bound)
+
+
+def largest_cut(most: float) -> float:
+    return max(_WHOLE - most, _LEAST_WHOLE)
+
+
+def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
+    """Sum over records of the outer product of what each brings to a score, packed.
+
+    Proof of the bounds: a record contributes a vector q that is no longer than ``most sqrt(size)``
+    (:func:`score_sum_of`), and it is cut to that length, since adding up several rows rounds. So
+    those of :func:`~dpsubspace._core.release.mechanisms.gram_sum` hold. Persons count as a whole:
+    what their rows have in common is in q, as in a covariance that is clustered by person.
+    """
+    bound = most * math.sqrt(design.size)
+    if design.records.grouped:
+        found = rowwise(_within, design.by_record(residuals), bound)
+        total = moment_sum(found, bound, Records.of_rows(design.n))
+    else:
+        total = moment_sum(design.rows, bound, design.records, residuals)
+    return replace(total, value=packed(total.value))
+
+
+def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
+    """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
+    roots = rowwise(np.sqrt, design.curvature(weights))
+    return moment_sum(design.rows, math.sqrt(design.size) / 2, design.records, roots)
+
+
+def size_counts(design: Design, residuals: Any) -> BoundedSum:
+    """How many residuals are cut at each size but no smaller one, those of several rows by parts.
+
+    Proof of the bounds: a row is in one cell. A record contributes a vector of numbers that are not
+    negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
+    apart. Parts of records are multiples of a public step, of which sums are exact.
+    """
+    cells = rowwise(_cells, residuals, design.lengths, math.sqrt(design.size))
+    counts = sum_over_parts(cell_total, cells, len(_EDGES), design.records)
+    return BoundedSum(counts, 1.0, math.sqrt(2))
+
+
+# Releases ---------------------------------------------------------------------------------------
+
+
+def released_equations(design: Design, releases: Releases) -> Equations:
+    """Release what tells where the best weights are, and how far noise and chance have moved it.
+
+    Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
+    those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
+    residual is a function of its record alone. The first is at weights of 0, where it is at most 1
+    (a half for "logistic"), and all are cut as :meth:`Design.cut` says. Counts of residuals
+    by their size then tell where to cut those of the others (:func:`size_counts`). With each of
+    these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
+    (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
+    (:func:`moment_of_scores`), and for "linear" the sum of squares of residuals
+    (:func:`square_sum`). Where there is little noise, the second score of "logistic" is released
+    more than once, each time at weights that follow from the last (:func:`parts_of`): as many
+    Gaussian mechanisms, which are charged. The curvature is the second moment of rows times the
+    root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
+    postprocessing.
+    """
+    if not releases.budget.private:
+        return exact_equations(design)
+    linear, d, n = design.family == "linear", design.size, design.n
+    root, p = math.sqrt(d), design.rows.shape[1]
+
+    total = moment_sum(design.rows, root, design.records)
+    moment, deviation = noisy_moment(total, n, releases, "moment")
+    factor = 1.0 if linear else 0.25
+    known, moment_deviation = _Slope(moment * factor, (deviation * factor) ** 2 / 2), deviation
+
+    length = math.sqrt(min(max(float(np.trace(moment)), 1.0), d))
+    # Where the first score is cut matters for where the next is taken, and for no interval.
+    most = length / root if linear else 0.5 * length / root
+    total = score_sum_of(design, design.cut(design.residuals(np.zeros(p)), most), most)
+    variance = (releases.noise_of("first score", total) / n) ** 2
+    first = to_numpy(releases.gaussian("first score", total)) / n
+    weights = known.solved(first, variance + linear * most**2 / (30 * n))[0]
+    most = cut_of_residuals(design, weights, length / root, releases)
+    second = _score_and_mass("second score", design, weights, most, releases)
+    sampling = linear * most**2 / (60 * n)
+    for _ in range(releases.budget.parts["second score"].count - 1):
+        weights = weights + known.solved(second.score, second.variance)[0]
+        second = _score_and_mass("second score", design, weights, most, releases)
+    last_weights = weights + known.solved(second.score, second.variance + sampling)[0]
+    if not linear:
+        total = curvature_sum(design, last_weights)
+        curvature, deviation = noisy_moment(total, n, releases, "curvature")
+        known = _Slope(curvature, deviation**2 / 2)
+    last = _score_and_mass("last score", design, last_weights, most, releases)
+    # Both scores tell of the weights that fit best: about the average of where they were taken,
+    # by the inverses of their variances.
+    share = last.variance / (last.variance + second.variance)
+    variance = share * second.variance
+    about = share * weights + (1 - share) * last_weights
+    value = share * second.score + (1 - share) * last.score
+    doubt = _DOUBT * math.hypot(share * second.mass_noise, (1 - share) * last.mass_noise)
+    bias = max(0.0, share * second.mass + (1 - share) * last.mass + doubt)
+    step, length = known.solved(value, variance + sampling)
+    spread = spread_of_weights(moment, moment_deviation, design)
+    moved = known.squared_moves(value, variance + sampling, moment, spread)
+    curved = 0.0
+    if not linear:
+        diagonal = 4 * max(0.0, float(np.diag(known.matrix).mean()))
+        best = about + step
+        bend = share * _bend(best - weights, moment) + (1 - share) * _bend(
+            best - last_weights, moment
+        )
+        curved = (_CURVED * length * diagonal) ** 2 + bend**2
+    return Equations(
+        about=about,
+        score=value,
+        slope=known.matrix,
+        score_noise=variance + curved + bias**2,
+        slope_noise=known.noise,
+        length=length,
+        residual=last.square,
+        moment=last.moment,
+        moment_noise=last.moment_noise,
+        n=n,
+        spread=spread,
+        moved=0.0 if linear else moved,
+    )
+
+
+def _bend(move: np.ndarray, moment: np.ndarray) -> float:
+    """About how far a mean score is from linear over a move, at most."""
+    return _STEEPEST * max(0.0, float(move @ moment @ move))
+
+
+@dataclass(frozen=True)
+class _Score:
+    score: np.ndarray
+    variance: float
+    mass: float  # Mean of what is cut from residuals, by which the score may be biased
+    mass_noise: float
+    # Of the last score alone
+    moment: np.ndarray
+    moment_noise: float
+    square: float
+
+
+def _score_and_mass(
+    name: str, design: Design, weights: np.ndarray, most: float, releases: Releases
+) -> _Score:
+    """A score with the mass of what is cut, and the last one with second moments.
+
+    The mean square of residuals is given as a bound on it.
+    """
+    last, n = name == "last score", design.n
+    squared = last and design.family == "linear"
+    whole = design.residuals(weights)
+    residuals = design.cut(whole, most)
+    totals = [score_sum_of(design, residuals, most), mass_sum(design, whole, most)]
+    shares = [1 - _OF_MASS - _OF_MOMENT * last - _OF_SQUARES * squared, _OF_MASS]
+    if last:
+        totals.append(moment_of_scores(design, residuals, most))
+        shares.append(_OF_MOMENT)
+    if squared:
+        totals.append(square_sum(design, residuals, most))
+        shares.append(_OF_SQUARES)
+    found = [to_numpy(part) / n for part in releases.jointly(name, totals, shares)]
+    noises = [
+        releases.noise_of(name, total, share) / n
+        for total, share in zip(totals, shares, strict=True)
+    ]
+    return _Score(
+        score=found[0],
+        variance=noises[0] ** 2,
+        mass=float(found[1][0]),
+        mass_noise=noises[1],
+        moment=symmetric(found[2]) if last else np.empty((0, 0)),
+        moment_noise=noises[2] if last else 0.0,
+        # Variance that is taken to be too small makes intervals too narrow.
+        square=max(0.0, float(found[3][0])) + noises[3] if squared else 1.0,
+    )
+
+
+def cut_of_residuals(
+    design: Design, weights: np.ndarray, length: float, releases: Releases
+) -> float:
+    """Release the size at which residuals are cut: noise and what is cut are least there, about.
+
+    The noise of a score grows with that size. Of what is cut, counts tell that are more than their
+    noise, and beyond them normal residuals are taken. Wherever residuals are cut, intervals count
+    what is (:func:`mass_sum`): this is about their length alone. The `length` is about that of
+    rows, in units of the longest there may be.
+    """
+    total = size_counts(design, design.residuals(weights))
+    counts = to_numpy(releases.gaussian("residuals", total))
+    noise = releases.noise_of("residuals", total)
+    seen = np.where(counts > 2 * noise, counts, 0.0)
+    middles = (np.append(0.0, _EDGES[:-1]) + _EDGES) / 2
+    beyond = np.maximum(middles[None, :] - _EDGES[:, None], 0.0) @ seen / length
+    # Normal ones with as many in the cells where most are.
+    within = np.cumsum(seen) / max(seen.sum(), 1.0)
+    at = min(int(np.searchsorted(within, _BODY)), len(_EDGES) - 1)
+    spread = _EDGES[at] / norm.ppf(0.5 + np.clip(within[at], 0.5, 0.99) / 2)
+    place = _EDGES / spread
+    normal = 2 * design.n * spread * (norm.pdf(place) - place * norm.sf(place)) / length
+    unit = vector_sum(np.zeros(1), math.sqrt(design.size), 0.0)
+    of_score = releases.noise_of("last score", unit, 1 - _OF_MASS) * _EDGES
+    best = int(np.argmin(of_score**2 + np.maximum(beyond, normal) ** 2))
+    return float(_EDGES[best])
+
+
+# Postprocessing ---------------------------------------------------------------------------------
+
+
+def spread_of_weights(moment: np.ndarray, deviation: float, design: Design) -> np.ndarray:
+    """Covariance that weights are taken to have where nothing else tells of them.
+
+    A number that varies by s has a weight of about the deviation of targets over s, at most, unless
+    others take back most of what it adds. It counts as if it varied by less than what was released
+    says, by a deviation of its noise. An indicator's weight is a difference of means, which the
+    range of the target bounds. The constant is that of rows in the middle of all.
+    """
+    means = moment[0].copy()
+    means[0] = 0.0
+    least = np.maximum(np.diag(moment) - means**2 - deviation, _SEEN**2)
+    reach = np.where(design.numbers, _REACH[design.family] / np.sqrt(least), 0.0)
+    scales = np.maximum(_SCALES[design.family], reach)
+    shift = np.eye(len(scales))
+    shift[0] -= means
+    return (shift * scales**2) @ shift.T
+
+
+@dataclass(frozen=True)
+class _Slope:
+    """A released mean of ``m' z z^T``, and half of the variance of the noise of its diagonal."""
+
+    matrix: np.ndarray
+    noise: float
+
+    def solved(self, score: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
+        """Move of weights to where a score is 0, shrunk by what is noise, and its mean square.
+
+        In the basis of the eigenvectors the score is ``a b``, for the eigenvalue a and the move b,
+        with noise of the `variance` and that of the matrix times moves. Moves of a normal prior of
+        each variance in a grid are averaged by how likely the score is. The second result is what
+        the squared length of the move is on average, and tells how much the noise of the matrix
+        counts. One prior for all directions would hide one that is far off among many that are
+        not: what is left of the score is at most twice its noise in each (Efron, Morris, 1972).
+        """
+        values, vectors = np.linalg.eigh(self.matrix)
+        values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
+        prior = np.exp(np.linspace(-12, 3, 46))[:, None]
+        noise = np.maximum(variance + self.noise * prior * (p + 1), 1e-300)
+        total = prior * values**2 + noise
+        log = -0.5 * (np.log(total) + seen**2 / total).sum(axis=1)
+        chances = np.exp(log - log.max())
+        chances /= chances.sum()
+        moves = prior * values / total * seen
+        square = (moves**2 + prior * noise / total).sum(axis=1)
+        move, square = chances @ moves, float(chances @ square)
+        left = seen - values * move
+        room = _FAR * math.sqrt(variance + self.noise * square)
+        more = np.sign(left) * np.maximum(np.abs(left) - room, 0.0)
+        move = move + more * values / np.maximum(values**2 + 4 * self.noise, 1e-300)
+        return vectors @ move, square
+
+    def squared_moves(
+        self, score: np.ndarray, variance: float, moment: np.ndarray, spread: np.ndarray
+    ) -> float:
+        """About the mean of ``(z d)^2`` over rows z, for the move d to where the score is 0.
+
+        Moves have a normal prior with the covariance `spread`, so that those that the score tells
+        nothing of count as well.
+        """
+        within = self.matrix @ spread @ self.matrix + (variance + self.noise) * np.eye(len(score))
+        gain = spread @ self.matrix @ np.linalg.inv(within)
+        move, left = gain @ score, spread - gain @ self.matrix @ spread
+        values, vectors = np.linalg.eigh(moment)
+        moment = (vectors * np.maximum(values, math.sqrt(self.noise))) @ vectors.T
+        return max(0.0, float(move @ moment @ move + np.trace(moment @ left)))
+
+
+# Without privacy --------------------------------------------------------------------------------
+
+# Newton steps at most, and the last of them; share of its rows' squares that a direction still has
+# of the slope below which the classes are separate along it; and the least share of the largest
+# square that a direction has.
+_STEPS, _CLOSE, _SEPARATE, _NONE = 100, 1e-12, 1e-10, 1e-11
+
+
+def exact_equations(design: Design) -> Equations:
+    """The same at the weights that fit best, of all rows and without noise: not private.
+
+    Where some direction tells classes apart without an error, there are none that fit best: each
+    step moves weights on along it, and the slope falls by a factor of e. It counts as 0 then, as it
+    does along directions in which no row goes.
+    """
+    p, n = design.rows.shape[1], design.n
+    weights, own = np.zeros(p), _own_directions(_exact_slope(design, None))
+    along, shares = own, np.ones(own.shape[1])
+    fixed = shares > 0
+    for _ in range(1 if design.family == "linear" else _STEPS):
+        score = sum_over_parts(_sum, design.by_record(design.residuals(weights)))
+        at = None if design.family == "linear" else design.curvature(weights)
+        shares, turns = np.linalg.eigh(own.T @ _exact_slope(design, at) @ own)
+        along, fixed = own @ turns, shares > _SEPARATE
+        move = along[:, fixed] @ (along[:, fixed].T @ score / shares[fixed])
+        weights = weights + move
+        if np.abs(move).max() < _CLOSE:
+            break
+    found, whole = design.by_record(design.residuals(weights)), _exact_slope(design, None)
+    back = whole @ along[:, fixed]
+    return Equations(
+        about=weights,
+        score=np.zeros(p),
+        slope=(back * shares[fixed]) @ back.T / n,
+        moment=sum_over_parts(_gram, found) / max(1, n - p),
+        n=n,
+        separate=along[:, ~fixed],
+    )
+
+
+def _own_directions(squares: np.ndarray) -> np.ndarray:
+    """Directions (p, k) that rows have, of which the mean squares are 1 and mixed ones 0."""
+    values, vectors = np.linalg.eigh(squares)
+    there = values > _NONE * values.max()
+    return vectors[:, there] / np.sqrt(values[there])
+
+
+def _sum(values: np.ndarray) -> np.ndarray:
+    return values.sum(axis=0)
+
+
+def _gram(values: np.ndarray) -> np.ndarray:
+    return values.T @ values
+
+
+def _exact_slope(design: Design, own: Any) -> np.ndarray:
+    return sum_over_parts(_slope_of, design.rows, own, design.records)
+
+
+def _slope_of(rows: np.ndarray, own: np.ndarray | None, records: Records) -> np.ndarray:
+    own = np.ones(len(rows)) if own is None else own
+    parts = records.weights_numpy
+    own = own if parts is None else own * parts
+    return (rows * own[:, None]).T @ rows

@@ -1,0 +1,337 @@
+"""All private solvers of linear regression, by name, and those that others are compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._core.accounting.budget import Part
+from dpsubspace._core.gradients.clipping import clipped_sum, of_records
+from dpsubspace._core.gradients.linear import LinearSource
+from dpsubspace._core.gradients.losses import Squared
+from dpsubspace._core.ground import auto
+from dpsubspace._core.ground.arrays import EPS, as_like, row_norms, to_numpy
+from dpsubspace._core.release.mechanisms import BoundedSum, DisjointTotal
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.affine import AffineRows
+from dpsubspace._core.rows.chunks import over_chunks
+from dpsubspace._core.solvers.descent import STEPS, FlatStep, TrainingPlan, noise_of_mean, train
+from dpsubspace._core.solvers.regression import (
+    MOMENT,
+    Moments,
+    Regression,
+    Solution,
+    Solver,
+    WhitenedDescent,
+    james_stein,
+    released_whitening,
+)
+from dpsubspace._core.statistics.moments import Rows, noisy_moment, second_moment
+
+# AdaSSP -----------------------------------------------------------------------------------------
+# AdaSSP: least squares from noisy moments, with a penalty that the least eigenvalue decides.
+#
+# The method of Wang (2018), whose constants compose three releases of (epsilon/3, delta/3). Here
+# they are three shares of one Gaussian budget, which is exact, and the penalty is the size that the
+# noise of the moment really has.
+
+EIGENVALUE, PRODUCTS = "least eigenvalue", "products with targets"
+
+# Chance with which noise is larger than the penalty allows for, as Wang (2018) has it.
+_RARE = 0.05
+
+
+@dataclass(frozen=True)
+class AdaSSP:
+    """Adaptive sufficient statistics perturbation (Wang, 2018).
+
+    Three numbers of the rows are released in equal shares: the least eigenvalue of their second
+    moment, that moment, and their products with the targets. The penalty is what the noise of the
+    moment may take from its eigenvalues, less what the least of them has to spare.
+    """
+
+    def parts(self, reach: float) -> Mapping[str, Part]:
+        return {name: Part(1 / 3) for name in (EIGENVALUE, MOMENT, PRODUCTS)}
+
+    def __call__(
+        self, data: Regression, releases: Releases, after_step: Callable[[], bool]
+    ) -> Solution:
+        """Release the three; the rest is postprocessing.
+
+        Privacy: a record is its row, constant entry and targets, shrunk together to a public norm.
+        Events: three Gaussian mechanisms, on the sums of :func:`_statistics`.
+        """
+        p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
+        tau = max(1.0, math.sqrt(data.size / c) / 2)
+        radius = math.sqrt(data.size + c * tau**2)
+        radius *= auto.REGRESSION_RADIUS
+        rows = Rows(data.rows.with_columns(data.targets * tau).clipped(radius), radius)
+        least, own, shared = _statistics(rows, p, releases)
+        least_noise = releases.noise_of(EIGENVALUE, least) / n
+        lowest = float(releases.gaussian(EIGENVALUE, least)[0]) / n
+        moment, noise = noisy_moment(own, n, releases, MOMENT)
+        shared_noise = releases.noise_of(PRODUCTS, shared) / (n * tau)
+        products = to_numpy(releases.gaussian(PRODUCTS, shared)) / (n * tau)
+        after_step()
+        penalty = _penalty(lowest, least_noise, noise, p)
+        values, vectors = np.linalg.eigh(moment)
+        inverse = vectors / np.maximum(values + penalty, max(noise, 1e-12))
+        weights = inverse @ (vectors.T @ products)
+        sizes = np.sqrt(shared_noise**2 + noise**2 * (weights**2).sum(axis=0) / 2)
+        return Solution(weights, inverse, sizes)
+
+
+def _statistics(rows: Rows, p: int, releases: Releases) -> tuple[BoundedSum, ...]:
+    """Least eigenvalue and whole of the moment of the first p entries; their products with others.
+
+    Proof of the bounds, for records (u, v) of norm at most R, without rounding.
+
+    - The moment of u is a sum of outer products of vectors of norm at most R: the bounds of
+      :func:`~dpsubspace._core.release.mechanisms.gram_sum`.
+    - Its least eigenvalue moves by at most the largest absolute eigenvalue of the change (Weyl).
+      That of ``u u^T`` is ``|u|^2 <= R^2``. A replacement changes the moment by ``u u^T - w w^T``,
+      whose eigenvalues lie between ``-|w|^2`` and ``|u|^2``: R^2 again.
+    - ``|u v^T| = |u| |v| <= R^2 / 2``, since ``|u|^2 + |v|^2 <= R^2``. A null record moves the
+      products by at most that, a replaced one by twice that (triangle inequality).
+
+    Rounding moves the whole matrix by what its bound has beyond R^2, and so each of its blocks; an
+    eigenvalue as it is computed is off by at most a small multiple of p units of rounding of
+    the largest one, which is at most n R^2.
+    """
+    total, square = second_moment(rows), rows.norm_bound**2
+    rounded = total.norm_bound - square
+    own = replace(total, value=total.value[:p, :p])
+    shared = BoundedSum(total.value[:p, p:], square / 2 + rounded, square + 2 * rounded)
+    computed = 32 * p * rows.features.n_samples * EPS * square
+    bound = square + rounded + computed
+    value = np.linalg.eigvalsh(own.value)[:1]
+    return BoundedSum(value, bound, bound), own, shared
+
+
+def _penalty(lowest: float, lowest_noise: float, noise: float, p: int) -> float:
+    """What keeps every eigenvalue of the noisy moment above zero, nearly always.
+
+    The norm of symmetric Gaussian noise of scale s is about ``s sqrt(2 p)`` and no more than
+    ``s sqrt(2 log(2 / a))`` above that with probability 1 - a, by concentration of a Lipschitz
+    function; Wang (2018) has ``s sqrt(p log(2 p^2 / a))`` for noise of another shape.
+    """
+    edge = noise * (math.sqrt(2 * p) + math.sqrt(2 * math.log(2 / _RARE)))
+    sure = lowest - lowest_noise * math.sqrt(2 * math.log(2 / _RARE))
+    return max(0.0, edge - max(0.0, sure))
+
+
+# One pass ---------------------------------------------------------------------------------------
+# One pass over disjoint blocks of records, with a clip norm that follows the residuals.
+#
+# DP-AMBSSGD of Varshney, Thakurta, Jain (2022). Each block of records is used in one step, so that
+# all steps together cost what one costs: without amplification by shuffling, of which the bounds
+# are poor where blocks are few.
+#
+# Design note. Under exact accounting blocks are no gain: with T of them the noise of a step, beside
+# the sum over its records, is sqrt(T) times that of a step over all records at a T-th of the
+# budget. The method is here because theory speaks of it, and to be compared with.
+
+RESIDUALS = "sizes of residuals"
+
+# Most blocks, and the fewest.
+_MOST, _FEWEST = 20, 2
+
+# Size of the steps on white rows.
+_STEP = 0.6
+
+# Sizes of residuals that are told apart, in units of the scale of a target, and the share of
+# them that is not clipped. Larger ones would be noise in the counts.
+_SIZES, _WITHIN = 2.0 ** np.arange(-6, 2), 0.8
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """DP-AMBSSGD (Varshney, Thakurta, Jain, 2022) on rows that a rough second moment whitens.
+
+    Each step asks a new block how large its residuals are, clips gradients accordingly, and steps
+    along their noisy mean. The iterates of the second half are averaged. Blocks are so large that
+    the noise of a step is small beside its gradient, or there are three of them.
+    """
+
+    def parts(self, reach: float) -> Mapping[str, Part]:
+        share = auto.WHITENING_SHARE
+        return {
+            MOMENT: Part(share),
+            RESIDUALS: Part(0.2 * (1 - share), _MOST, disjoint=True),
+            STEPS: Part(0.8 * (1 - share), _MOST, disjoint=True),
+        }
+
+    def __call__(
+        self, data: Regression, releases: Releases, after_step: Callable[[], bool]
+    ) -> Solution:
+        """Release a second moment, then sizes of residuals and a gradient of each block.
+
+        Privacy: the second moment as in
+        :class:`~dpsubspace._core.solvers.regression.WhitenedDescent`. Blocks are disjoint and
+        public (:meth:`~dpsubspace._core.release.releases.Releases.batch`), so a record meets one
+        release of sizes and one of gradients, at weights and with a clip norm that earlier releases
+        determine. Events: three Gaussian mechanisms, whatever the number of blocks.
+        """
+        rows = data.rows.materialised()
+        p, c, n = rows.width, data.n_targets, rows.n_samples
+        mixing = released_whitening(rows, data, releases).weights
+        blocks = _n_blocks(releases, n, p * c)
+        rate = _STEP if blocks > 1 else 1.0
+        weights, size = np.zeros((p, c)), 1.0
+        found, scales = [], []
+        for _ in range(blocks):
+            block = _Block.of(data, rows, mixing, releases, blocks)
+            size = block.residual_size(weights, size, releases)
+            gradient, scale = block.gradient(weights, size * math.sqrt(data.size * c), releases)
+            weights = weights - rate * gradient
+            found.append(weights)
+            scales.append(scale)
+            if after_step():
+                break
+        first = len(found) // 2
+        mean = np.mean(found[first:], axis=0)
+        weights_of_noise = noise_of_mean(len(found), rate, 0.0, first)
+        each = float(np.linalg.norm(weights_of_noise * scales))
+        factors = james_stein(mean, each)
+        return Solution(mixing @ (mean * factors), mixing, each * factors, len(found))
+
+
+def _n_blocks(releases: Releases, n: int, n_weights: int) -> int:
+    """Blocks of which each has so many records that noise does not hide what they tell."""
+    scales = releases.budget.scales
+    least = max(20 * n_weights * scales[STEPS], 10 * scales[RESIDUALS] * math.sqrt(len(_SIZES)), 1)
+    return int(min(max(n // least, _FEWEST), _MOST, math.ceil(2 * math.log(n + 1)), max(n, 1)))
+
+
+@dataclass(frozen=True)
+class _Block:
+    source: LinearSource
+
+    @classmethod
+    def of(
+        cls,
+        data: Regression,
+        rows: AffineRows,
+        mixing: np.ndarray,
+        releases: Releases,
+        blocks: int,
+    ) -> _Block:
+        index = releases.batch(STEPS, rows.n_samples, blocks=blocks)
+        same = releases.batch(RESIDUALS, rows.n_samples, blocks=blocks)
+        assert index is not None and same is not None and np.array_equal(index, same)
+        taken = rows.taken(index)
+        own: Any = taken.mixed(taken.mixing_by(mixing))  # has what is asked of Features here
+        targets = data.targets[rows.records.rows(index), :]
+        return cls(LinearSource(Squared(), own, targets, n_outputs=data.n_targets))
+
+    def residual_size(self, weights: np.ndarray, before: float, releases: Releases) -> float:
+        """Release how long most residuals are, for one target; `before` where noise hides it.
+
+        Proof of the bounds: a record that is there adds 1 to the count of one size. If it becomes
+        null one count falls by 1; if it is replaced, one falls and another rises: sqrt(2).
+        Counts are exact in float64.
+        """
+        params = as_like(weights, self.source.features.lengths)
+        with over_chunks(self.source) as each:
+            lengths = np.concatenate(
+                [*each(lambda rows: to_numpy(row_norms(self.source.at(params, rows).residuals)))]
+            )
+        lengths = lengths / math.sqrt(weights.shape[1])
+        bins = np.searchsorted(_SIZES[:-1], np.where(np.isnan(lengths), np.inf, lengths))
+        weights_of_rows = self.source.features.records.weights_numpy
+        counts = np.bincount(bins, weights_of_rows, minlength=len(_SIZES)).astype(np.float64)
+        noisy = to_numpy(releases.gaussian(RESIDUALS, BoundedSum(counts, 1.0, math.sqrt(2))))
+        enough = np.flatnonzero(np.cumsum(noisy) >= _WITHIN * self.source.n_samples)
+        return float(_SIZES[enough[0]]) if len(enough) else before
+
+    def gradient(
+        self, weights: np.ndarray, clip_norm: float, releases: Releases
+    ) -> tuple[np.ndarray, float]:
+        params, total = as_like(weights, self.source.features.lengths), DisjointTotal()
+        with over_chunks(self.source) as each:
+            for part in each(lambda rows: clipped_sum(self.source.at(params, rows), clip_norm)):
+                total.add(part)
+        bounded, n = total.bounded_sum(), self.source.n_samples
+        noisy = to_numpy(releases.gaussian(STEPS, bounded)) / n
+        return noisy, releases.noise_of(STEPS, bounded) / n
+
+
+# Noisy descent ----------------------------------------------------------------------------------
+# Noisy gradient descent on standardised rows: all of the budget for gradients.
+
+# Steps of which all cost the same together, and the momentum and averaging of them.
+_STEPS, _MOMENTUM, _AVERAGED = 50, 0.9, 0.5
+
+# Length of the descent beside the size of the rows over the noise, where it is least and most.
+_LENGTH, _SHORTEST, _LONGEST = 4.0, 40.0, 600.0
+
+
+@dataclass(frozen=True)
+class NoisyDescent:
+    """Nesterov's descent with a noisy clipped gradient a step, from zero.
+
+    The length of the descent stands for a penalty: it is the shorter, the more noise there is. What
+    is behind few directions of much spread takes long to be found, which is what
+    :class:`~dpsubspace._core.solvers.regression.WhitenedDescent` avoids.
+    """
+
+    def parts(self, reach: float) -> Mapping[str, Part]:
+        return {STEPS: Part(1.0, _STEPS)}
+
+    def __call__(
+        self, data: Regression, releases: Releases, after_step: Callable[[], bool]
+    ) -> Solution:
+        """Release the gradients of the steps; the rest is postprocessing.
+
+        Privacy: the gradient of a record is shrunk to a public norm
+        (:func:`~dpsubspace._core.gradients.clipping.clipped_sum`), and
+        :func:`~dpsubspace._core.solvers.descent.train` releases the sums, one Gaussian mechanism
+        each.
+        """
+        rows = data.rows.materialised()
+        p, c, n = rows.width, data.n_targets, rows.n_samples
+        features: Any = rows  # they have what is asked of Features here
+        rows_only = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
+        noise = data.noise(releases, STEPS)
+        size = math.sqrt(data.size * c) * auto.regression_clip(noise)
+        plan = _plan(noise, data.size)
+        start, every = (as_like(x, rows.norms()) for x in (np.zeros((p, c)), np.ones(1)))
+        step, source = FlatStep(clip_norm=size), of_records(rows_only, size)
+        found = to_numpy(train(plan, step, source, start, every, releases, after_step=after_step))
+        each = releases.budget.scales[STEPS] * size / n
+        most = each * float(np.linalg.norm(plan.noise_at(0.0)))
+        each *= float(np.linalg.norm(plan.noise_of_mean))
+        factors = james_stein(found, each)
+        spread = None
+        if data.importance is not None:
+            spread = plan.noise_beside(data.importance**2, 1.0)
+        return Solution(found * factors, np.eye(p), each * factors, _STEPS, most, spread)
+
+
+def _plan(noise: float, p: float) -> TrainingPlan:
+    """How far to go; steps of 1.3 / p are stable, since curvature is at most p."""
+    length = min(max(_LENGTH * math.sqrt(p) / max(noise, 1e-12), _SHORTEST), _LONGEST)
+    rate = min(length * (1 - _MOMENTUM) / _STEPS, 1.3) / p
+    return TrainingPlan(
+        n_iter=_STEPS,
+        learning_rate=rate,
+        momentum=_MOMENTUM,
+        alpha=0.0,
+        average=True,
+        averaged=_AVERAGED,
+    )
+
+
+# All solvers ------------------------------------------------------------------------------------
+
+SOLVERS: Mapping[str, Solver] = {
+    "descent": WhitenedDescent(),
+    "moments": Moments(),
+    "adassp": AdaSSP(),
+    "ambssgd": OnePass(),
+    "plain": NoisyDescent(),
+}

@@ -1,0 +1,542 @@
+"""From a table to rows that a linear model learns a curve of every column from.
+
+Nothing here looks at private rows to decide anything. What a row becomes follows from the row
+itself and from public quantities: the schema, the number of rows and the budget.
+
+Design note. A model that takes rows of bounded norm gets ``cos(pi j u) / j`` for j = 1, 2, ... of
+a number u on its range from 0 to 1, a centred one-hot vector of a category, and zeros and an
+indicator of a declared gap. Rows have a norm of at most 1, however many features they have, and
+the noise of a score does not depend on that number. So weights that decay let a model learn the
+coarse shape of a column where noise is large, and its details where there is the budget for them,
+with nothing to tune. Bins of equal weight lose up to 8 points of AUC in the first case.
+
+A model that scales every column by itself would undo such weights, and its noise grows with the
+number of columns. It gets Legendre polynomials of each number and products of two, and is told by
+how much each of them is to count once it is scaled (:attr:`Encoding.importance`): all of them alike
+where the budget carries them, and the less, the finer they are, where it does not. So there is no
+ratio at which a model changes at once. ``benchmarks/repro_tables.py`` has the figures, and
+``benchmarks/pages/tables.md`` says on which tables the constants below were chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsubspace._core.ground.arrays import slices
+from dpsubspace._core.ground.forms import Flag, Form, Maybe, Number, Reading, Record, Whole
+from dpsubspace._core.tables.schema import SCHEMA_FORM
+
+if TYPE_CHECKING:
+    from dpsubspace._core.tables.schema import Schema, Table
+
+
+Pair = tuple[float, float]
+
+# Value of `interactions` with which a model adds features of several numbers, by what it has
+# learned of them.
+LEARNED = "learned"
+
+# How fine the encoding is, by r = n_samples / sigma of the whole fit as one Gaussian release.
+# Rows of bounded norm: how many cosines a number has, and how fast their weights fall.
+_COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
+_DECAY, _FASTER, _FASTER_BELOW = 1.0, 1.25, 100
+_PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
+_OF_PAIR = 2  # curves of each of two numbers
+# Share of the norm that random features of several numbers may have where there is much of a ratio,
+# and the ratio at which it is half of that.
+_TOGETHER, _TOGETHER_FROM = 0.25, 1200
+# Columns by themselves come in levels: numbers and categories, polynomials up to these degrees,
+# products of two numbers, and those with one of degree 2. A level counts by half where r is
+# `_CARRIED` times the number of columns up to it. More or fewer rows change the odds of that by the
+# power `_STEEPNESS`. Levels that count for less than `_LEAST` are left out.
+_DEGREES = (1, 2, 4, 8)
+_CARRIED, _STEEPNESS, _LEAST = 14, 3, 0.01
+_COLUMNS_MOST = 20  # numbers, for pairs
+
+_NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
+# On a logarithmic scale: ratio of the ends from which on it is used as it is, and the
+# steepness of the scale that stands for it otherwise; and the largest that is used.
+_WIDE, _STEEP, _STEEPEST = 10.0, 1000.0, 1e300
+# float32 rounds an entry up by at most half of 2^-23 of it; a row is shorter by more than that.
+_SHRUNK = 1 - 2.0**-22
+_CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the cache
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How rows of a table become rows of numbers: public, or released where ranges are private."""
+
+    schema: Schema  # What is known of the columns
+    n_curves: int  # Curves of a number, from j = 1 on
+    pairs: bool  # Whether products of curves of two numbers are features as well
+    # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
+    # puts each column between -1 and 1 by itself.
+    decay: float | None
+    # Number of rows over the noise of the fit, which says how much columns by themselves count.
+    ratio: float
+    # Ranges of numbers. Those of the schema's ranges are there from the start; private ones are
+    # added by :meth:`with_ranges`.
+    ranges: tuple[tuple[str, Pair], ...]
+    # Share of the squared norm of a row that random features of several numbers may have, where a
+    # model adds any (:mod:`dpsubspace._core.tables.interactions`).
+    interacting: float = 0.0
+
+    # What comes out ---------------------------------------------------------------------------
+
+    @property
+    def by_column(self) -> bool:
+        """Whether each column is between -1 and 1 by itself."""
+        return self.decay is None
+
+    @property
+    def curves(self) -> str:
+        """What a number becomes: ``cos(pi j u)``, or Legendre polynomials of ``2 u - 1``."""
+        return "polynomials" if self.by_column else "cosines"
+
+    @property
+    def n_features(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def bound(self) -> float:
+        """Largest norm that an encoded row can have."""
+        if self.decay is None:
+            return float(np.linalg.norm(np.maximum(*np.abs(self.extent))))
+        return 1.0
+
+    @cached_property
+    def importance(self) -> np.ndarray | None:
+        """What to multiply scaled columns by, (n_features,); None where all count alike."""
+        if self.decay is not None or self.ratio == math.inf:
+            return None
+        counts = np.append(_carried(_level_sizes(self.schema), self.ratio), 1.0)
+        found = np.sqrt(counts[self.levels])
+        return found.astype(np.float32).astype(np.float64)  # the same in either type
+
+    @cached_property
+    def levels(self) -> np.ndarray:
+        """Number of the level of each feature, (n_features,); -1 for categories and gaps."""
+        curves = np.searchsorted(_DEGREES, np.arange(1, self.n_curves + 1))
+        degree = np.arange(1, self._of_pair + 1)
+        pairs = len(_DEGREES) + (np.maximum.outer(degree, degree) > 1).ravel()
+        own = np.tile(curves, len(self.schema.numbers))
+        n_others = self.n_features - len(own) - len(self._pairs) * len(pairs)
+        return np.concatenate([own, np.full(n_others, -1), np.tile(pairs, len(self._pairs))])
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features: "age:cos1", "age:missing", "ward=A", "age:cos1*hours:cos2"."""
+        schema, few = self.schema, range(1, self._of_pair + 1)
+        names = [self._curve(a, j) for a in schema.numbers for j in range(1, self.n_curves + 1)]
+        names += [f"{a}:missing" for a in self._with_gaps(schema.numbers)]
+        names += [f"{a}={value}" for a in schema.categories for value in self._values(a)]
+        names += [f"{a}:missing" for a in self._with_gaps(schema.categories)]
+        pairs = [(a, b, j, k) for a, b in self._pairs for j in few for k in few]
+        names += [f"{self._curve(a, j)}*{self._curve(b, k)}" for a, b, j, k in pairs]
+        return _distinct(names)
+
+    @cached_property
+    def extent(self) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value that each feature can have, of shape (n_features,)."""
+        schema, sizes = self.schema, self._sizes
+        curves = np.tile(sizes.curves, len(schema.numbers))
+        gaps = np.full(len(self._with_gaps(schema.numbers)), sizes.gap)
+        counts = np.array(
+            [len(self._kinds[a].values) for a in schema.categories for _ in self._values(a)]
+        )
+        shares = 1 / counts if len(counts) else np.zeros(0)
+        unit = sizes.category / np.sqrt(1 - shares)
+        others = np.full(len(self._with_gaps(schema.categories)), sizes.category)
+        pairs = np.tile(sizes.pairs.ravel(), len(self._pairs))
+        least = [-curves, 0 * gaps, -unit * shares, 0 * others, -pairs]
+        most = [curves, gaps, unit * (1 - shares), others, pairs]
+        return np.concatenate(least), np.concatenate(most)
+
+    @cached_property
+    def blocks(self) -> dict[str, np.ndarray]:
+        """Indices of the features of each column alone, without its pairs."""
+        schema, at = self.schema, 0
+        found: dict[str, list[int]] = {name: [] for name in schema}
+        for names, size in (
+            (schema.numbers, lambda name: self.n_curves),
+            (self._with_gaps(schema.numbers), lambda name: 1),
+            (schema.categories, lambda name: len(self._values(name))),
+            (self._with_gaps(schema.categories), lambda name: 1),
+        ):
+            for name in names:
+                found[name] += range(at, at := at + size(name))
+        return {name: np.array(places, dtype=np.intp) for name, places in found.items()}
+
+    @cached_property
+    def groups(self) -> tuple[np.ndarray, np.ndarray]:
+        """The number of the column, or pair of columns, of each feature, (n_features,).
+
+        And the share that each of these has of the largest squared norm of a row.
+        """
+        sizes, kinds = self._sizes, self._kinds
+        of = np.empty(self.n_features, dtype=np.intp)
+        for i, at in enumerate(self.blocks.values()):
+            of[at] = i
+        alone = [sizes.gap if name in self.schema.numbers else sizes.category for name in kinds]
+        pairs = np.full(len(self._pairs), np.linalg.norm(sizes.pairs))
+        of[self.n_features - pairs.size * sizes.pairs.size :] = len(alone) + np.repeat(
+            np.arange(pairs.size), sizes.pairs.size
+        )
+        squares = np.append(alone, pairs) ** 2
+        return of, squares / squares.sum()
+
+    def shares_of_columns(self, shares: np.ndarray) -> dict[str, float]:
+        """Parts of all that columns have, where columns and pairs have these shares, (g,)."""
+        found = dict(zip(self.schema, shares.tolist(), strict=False))
+        for pair, share in zip(self._pairs, shares[len(found) :].tolist(), strict=True):
+            for name in pair:
+                found[name] += share / 2
+        total = sum(found.values())
+        return {name: share / total for name, share in found.items()}
+
+    @property
+    def curve_sizes(self) -> np.ndarray:
+        """Largest values of the curves of a number, (n_curves,)."""
+        return self._sizes.curves
+
+    @cached_property
+    def _kinds(self) -> dict[str, Any]:
+        return dict(self.schema)
+
+    def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if self._kinds[name].missing)
+
+    def _curve(self, name: str, j: int) -> str:
+        if self.curves == "cosines":
+            return f"{name}:cos{j}"
+        return name if j == 1 else f"{name}:poly{j}"
+
+    def _values(self, name: str) -> tuple[Any, ...]:
+        """Values of a category that have a feature: of two, one tells the other by itself."""
+        values = self._kinds[name].values
+        return values[:1] if self.decay is None and len(values) == 2 else values
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str]]:
+        return list(combinations(self.schema.numbers, 2)) if self.pairs else []
+
+    @property
+    def _of_pair(self) -> int:
+        return min(_OF_PAIR, self.n_curves)
+
+    @cached_property
+    def _sizes(self) -> _Sizes:
+        few = self._of_pair
+        if self.decay is None:
+            return _Sizes(np.ones(self.n_curves), 1.0, 1.0, np.ones((few, few)))
+        d, c = len(self.schema.numbers), len(self.schema.categories)
+        share = _PAIRS_SHARE if self._pairs else 0.0
+        unit = _SHRUNK * np.sqrt((1 - share) / (_NUMBER**2 * d + _CATEGORY**2 * c))
+        part = _SHRUNK * np.sqrt(share / max(1, len(self._pairs)))
+        of_pair = _decaying(few, _DECAY)
+        pairs = part * np.outer(of_pair, of_pair)
+        return _Sizes(
+            _NUMBER * unit * _decaying(self.n_curves, self.decay),
+            _NUMBER * unit,
+            _CATEGORY * unit,
+            pairs,
+        )
+
+    # Ranges -----------------------------------------------------------------------------------
+
+    def with_ranges(self, ranges: Mapping[str, Pair]) -> Encoding:
+        """Return the encoding with the private ranges that were released, by column."""
+        known = dict(self.ranges)
+        known |= {name: (float(low), float(high)) for name, (low, high) in ranges.items()}
+        return replace(self, ranges=tuple((a, known[a]) for a in self.schema.numbers if a in known))
+
+    # The map ----------------------------------------------------------------------------------
+
+    def __call__(self, table: Table) -> np.ndarray:
+        """Return the encoded rows of `table`, of shape (n, n_features), in float32."""
+        if unknown := [a for a in self.schema.numbers if a not in dict(self.ranges)]:
+            raise ValueError(f"the ranges of {unknown} have not been estimated yet: fit first.")
+        rows = np.empty((len(table.numbers), self.n_features), dtype=np.float32)
+        # Columns are written one after the other, which arithmetic likes, and turned in the cache.
+        chunk = max(64, _CHUNK // max(self.n_features, 1))
+        columns = np.empty((self.n_features, chunk), dtype=np.float32)
+        for some in slices(len(rows), chunk):
+            part = columns[:, : some.stop - some.start]
+            self._write(table.numbers[some].T, table.codes[some].T, part)
+            rows[some] = part.T
+        return rows
+
+    def _write(self, numbers: np.ndarray, codes: np.ndarray, columns: np.ndarray) -> None:
+        """Write the features (n_features, m) of rows with numbers (d, m) and codes (c, m)."""
+        schema, sizes, d = self.schema, self._sizes, len(self.schema.numbers)
+        end, gaps = d * self.n_curves, np.isnan(numbers)
+        block = columns[:end].reshape(d, self.n_curves, columns.shape[1])
+        few = self._write_curves(self._scaled(numbers), gaps, block)
+        for name in self._with_gaps(schema.numbers):
+            columns[end] = sizes.gap * gaps[schema.numbers.index(name)]
+            end += 1
+        for name, own in zip(schema.categories, codes, strict=True):
+            start, end = end, end + len(self._values(name))
+            _write_category(own, len(self._kinds[name].values), sizes.category, columns[start:end])
+        for name in self._with_gaps(schema.categories):
+            own = codes[schema.categories.index(name)]
+            columns[end] = sizes.category * (own == self._kinds[name]._gap)
+            end += 1
+        if self._pairs:
+            _write_pairs(few, sizes.pairs, columns[end:])
+
+    def _write_curves(
+        self, scaled: np.ndarray, gaps: np.ndarray, block: np.ndarray
+    ) -> list[np.ndarray]:
+        """Write the curves of every number, zeros where it is missing; return the first few."""
+        cosines = self.curves == "cosines"
+        first = np.cos(np.pi * scaled) if cosines else 2 * scaled - 1
+        first[gaps] = 0.0
+        before, now, twice, few = (~gaps).astype(float), first, 2 * first, []
+        for j, size in enumerate(self._sizes.curves):
+            np.multiply(now, size, out=block[:, j], casting="same_kind")
+            few += [now] if self.pairs and j < self._of_pair else []
+            if cosines:  # the recurrence of Chebyshev, and that of Legendre
+                after = twice * now
+                after -= before
+                before, now = now, after
+            else:
+                before, now = now, ((2 * j + 3) * first * now - (j + 1) * before) / (j + 2)
+        return few
+
+    def _scaled(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers (d, m) on their ranges, from 0 to 1."""
+        known = dict(self.ranges)
+        ends = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2)
+        low, high = ends[:, :1], ends[:, 1:]
+        scaled = (np.clip(numbers, low, high) - low) / (high - low)
+        for i, name in enumerate(self.schema.numbers):
+            if self._kinds[name].log:
+                scaled[i] = _on_log(scaled[i], *ends[i])
+        return scaled
+
+    def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
+        """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
+        low, high = dict(self.ranges)[name]
+        if self._kinds[name].log:
+            places = off_log(places, low, high)
+        return np.clip(low + (high - low) * places, low, high)
+
+
+class _Ranges(Form):
+    """Ranges of numbers by the names of their columns."""
+
+    def plain(self, value: Any) -> dict[str, list[float]]:
+        return {name: [float(low), float(high)] for name, (low, high) in value}
+
+    def read(self, plain: Any, here: Reading) -> tuple[tuple[str, Pair], ...]:
+        if not isinstance(plain, dict):
+            here.wrong("an object of ranges by the names of columns", plain)
+        found = []
+        for name, ends in plain.items():
+            if not isinstance(ends, list) or len(ends) != 2:
+                here.at(name).wrong("a list of two numbers", ends)
+            low, high = (Number(-1e60, 1e60).read(end, here.at(name)) for end in ends)
+            if not low < high:
+                here.at(name).wrong("a list of two numbers, the lower one first", ends)
+            found.append((name, (low, high)))
+        return tuple(found)
+
+
+def _read_encoding(**parts: Any) -> Encoding:
+    """The encoding of parts that fit each other; ValueError where they do not."""
+    found = Encoding(**parts)
+    if [name for name, _ in found.ranges] != [*found.schema.numbers]:
+        raise ValueError("`ranges` must have all columns of numbers of the schema, in its order.")
+    if found.pairs and len(found.schema.numbers) < 2:
+        raise ValueError("`pairs` needs two columns of numbers.")
+    return found
+
+
+ENCODING_FORM = Record(
+    _read_encoding,
+    schema=SCHEMA_FORM,
+    n_curves=Whole(1, max(_MORE_COSINES, *_DEGREES)),
+    pairs=Flag(),
+    decay=Maybe(Number(0, 100)),
+    ratio=Number(0, math.inf),
+    ranges=_Ranges(),
+    interacting=Number(0, 1),
+)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Largest values of features: curves of a number, gaps, categories, and pairs of curves."""
+
+    curves: np.ndarray
+    gap: float
+    category: float
+    pairs: np.ndarray
+
+
+def _steepness(low: float, high: float) -> float:
+    """How much steeper a log scale is at `low`, its end nearer to 0, than at `high`, less 1."""
+    if low <= 0:
+        return _STEEP
+    ratio = min(float(high) / float(low), _STEEPEST)  # of ends far apart it may be infinite
+    return ratio - 1 if ratio > _WIDE else _STEEP
+
+
+def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Shares of a range on a logarithmic scale, from 0 to 1, which resolves what is near 0."""
+    if high <= 0:
+        return 1 - _on_log(1 - share, -high, -low)
+    if low < 0:
+        return _on_both_sides(share, low, high)
+    steep = _steepness(low, high)
+    return np.log1p(steep * share) / np.log1p(steep)
+
+
+def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Shares of a range of places on its logarithmic scale: the inverse."""
+    if high <= 0:
+        return 1 - off_log(1 - places, -high, -low)
+    if low < 0:
+        return _off_both_sides(places, low, high)
+    steep = _steepness(low, high)
+    return np.expm1(places * np.log1p(steep)) / steep
+
+
+# A range with numbers of both signs is logarithmic on either side of 0, with one steepness.
+
+
+def _signed_log(parts: np.ndarray) -> np.ndarray:
+    """Parts of the farther end, from -1 to 1, on a scale that is the same on both sides of 0."""
+    return np.copysign(np.log1p(_STEEP * np.abs(parts)), parts)
+
+
+def _parts(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends as parts of the farther one, and where these lie on the scale."""
+    parts = np.array([low, high]) / max(-low, high)
+    return parts, _signed_log(parts)
+
+
+def _on_both_sides(share: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    return (_signed_log(parts[0] + share * np.ptp(parts)) - ends[0]) / np.ptp(ends)
+
+
+def _off_both_sides(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    at = ends[0] + places * np.ptp(ends)
+    return (np.copysign(np.expm1(np.abs(at)), at) / _STEEP - parts[0]) / np.ptp(parts)
+
+
+def _decaying(number: int, decay: float) -> np.ndarray:
+    """Weights in proportion to ``j**-decay``, of which the squares add up to 1."""
+    weights = np.arange(1.0, number + 1) ** -decay
+    return weights / np.linalg.norm(weights)
+
+
+def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarray) -> None:
+    """Write a centred one-hot vector of norm `size`; zeros where a value is unknown or missing.
+
+    The first entries of it, where `block` has fewer than the `count` values.
+    """
+    unit = size / np.sqrt(1 - 1 / count)
+    block[:] = np.where(codes >= 0, -unit / count, 0.0)
+    there = np.flatnonzero((codes >= 0) & (codes < len(block)))
+    block[codes[there], there] = unit * (1 - 1 / count)
+
+
+def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) -> None:
+    """Write all products of one of the first curves of a number and one of another's."""
+    places = np.triu_indices(len(few[0]), 1)
+    of_one, of_other = ([curve[own] for curve in few] for own in places)
+    for place, ((j, k), size) in enumerate(np.ndenumerate(sizes)):
+        products = of_one[j] * of_other[k]
+        np.multiply(products, size, out=block[place :: sizes.size], casting="same_kind")
+
+
+def _distinct(names: list[str]) -> tuple[str, ...]:
+    """Names as they are, and with a number after those that were there before."""
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}~{seen[name]}")
+    return tuple(found)
+
+
+# Which encoding ---------------------------------------------------------------------------------
+
+
+def encoding_for(
+    schema: Schema,
+    ratio: float,
+    *,
+    interactions: bool | str = "auto",
+    by_column: bool = False,
+    alike: bool = False,
+) -> Encoding:
+    """Return the encoding of a table, as fine as the budget carries.
+
+    The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
+    release, inf without privacy. With `interactions` pairs of numbers get features of their own;
+    "auto" gives them where the ratio is large, to tables of not too many numbers, and "learned"
+    lets a model add features of several numbers as well. `by_column` says that the model scales
+    every column by itself, and rows need no bound on their norm. With `alike` it has no use for
+    what columns are to count: those that would count for less than half are out.
+    """
+    kinds: dict[str, Any] = dict(schema)
+    known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
+    ranges = tuple((name, (float(low), float(high))) for name, (low, high) in known)
+    if by_column:
+        found = _of_columns(Encoding(schema, 1, False, None, ratio, ranges), interactions, alike)
+    else:
+        coarse = Encoding(schema, _COSINES, False, _DECAY, ratio, ranges)
+        found = _of_rows(coarse, ratio)
+    if interactions == LEARNED:
+        return replace(found, interacting=_TOGETHER / (1 + (_TOGETHER_FROM / ratio) ** 2))
+    if interactions != "auto":
+        found = replace(found, pairs=bool(interactions) and len(schema.numbers) >= 2)
+    return found
+
+
+def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
+    """How fine rows of bounded norm are."""
+    return replace(
+        coarse,
+        n_curves=_MORE_COSINES if ratio >= _MORE_FROM else _COSINES,
+        decay=_FASTER if ratio < _FASTER_BELOW else _DECAY,
+        pairs=ratio >= _PAIRS_FROM and 2 <= len(coarse.schema.numbers) <= _PAIRS_MOST,
+    )
+
+
+def _of_columns(coarse: Encoding, interactions: bool | str, alike: bool) -> Encoding:
+    """How fine columns by themselves are: as fine as what counts at all."""
+    allowed = interactions is not False and 2 <= len(coarse.schema.numbers) <= _COLUMNS_MOST
+    counts = _carried(_level_sizes(coarse.schema), coarse.ratio) >= (0.5 if alike else _LEAST)
+    n_curves = max(most for most, here in zip(_DEGREES, counts, strict=False) if here)
+    found = replace(coarse, n_curves=n_curves, pairs=allowed and bool(counts[len(_DEGREES)]))
+    return replace(found, ratio=math.inf) if alike else found
+
+
+def _level_sizes(schema: Schema) -> np.ndarray:
+    """Number of columns of each level, the coarsest first."""
+    kinds: dict[str, Any] = dict(schema)
+    d = len(schema.numbers)
+    others = sum(kind.missing for kind in kinds.values())
+    others += sum(len(kinds[name].values) for name in schema.categories)
+    pairs = d * (d - 1) // 2
+    sizes = np.diff(_DEGREES, prepend=0) * d
+    return np.array([sizes[0] + others, *sizes[1:], pairs, (_OF_PAIR**2 - 1) * pairs])
+
+
+def _carried(sizes: np.ndarray, ratio: float) -> np.ndarray:
+    """By how much each level counts, from 0 to 1: all of the coarsest, whatever it is."""
+    counts = 1 / (1 + (_CARRIED * np.cumsum(sizes) / ratio) ** _STEEPNESS)
+    return np.concatenate([[1.0], counts[1:]])

@@ -1,0 +1,202 @@
+"""Encoded rows that are not kept: formed chunk by chunk, of a number and a code for each column.
+
+Design note. An encoded row of 30 columns has hundreds of numbers, which take twenty times the
+memory of the table, and a step reads all of them. To form them anew in every step takes half as
+long again as to read them (``benchmarks/pages/many_rows.md``), if no operation is made of one
+column, or of few rows: columns of curves come in doublings, ``T_{k+i} = 2 T_k T_i - T_{k-i}``, and
+categories by one comparison of all features with codes. So tables are kept encoded where that fits
+into little memory, and formed in every step where it does not. Public sizes decide.
+
+Arithmetic is in float32, of the first curve of each number, rounded once. The encoding of
+``_core/tables/encoding.py`` is in float64 and rounded at the end. The two differ by less than 2e-5
+of the largest value of a curve, and by a few units of rounding nearly everywhere.
+
+Privacy: features are made by products, differences and comparisons of single entries, of which each
+is rounded as IEEE 754 says. So a row has the same features whichever rows are formed with it
+(:mod:`dpsubspace._core.rows.formed`). That leaves the first curve, a cosine, behind a logarithm on
+some scales, which libraries round as they like. It is computed once and held, so that a fit has one
+number for it, whatever that is. Only where a neighbour has fewer rows of a person, and later rows
+lie elsewhere, must a number have the same cosine in any place of a vector. NumPy's have, on all
+processors that it was tried on, and a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+
+from dpsubspace._core.ground.arrays import slices
+from dpsubspace._core.rows.formed import FormedRows, Layout, lent
+from dpsubspace._core.tables.encoding import Encoding
+from dpsubspace._core.tables.kinds import type_of_codes
+from dpsubspace._core.tables.schema import Table
+
+# Bytes of encoded rows from which on they are formed in every step (1 GiB).
+_MOST_KEPT = 1 << 30
+
+_CHUNK = 1 << 13  # rows of which the first curves are computed at once
+
+
+def is_formed(encoding: Encoding, n_records: int) -> bool:
+    """Whether encoded rows are formed in every step, by public sizes alone.
+
+    Features of several numbers, which are added during a fit, take more than encoded rows do.
+    """
+    return not encoding.interacting and 4 * n_records * encoding.n_features >= _MOST_KEPT
+
+
+def formed_rows(table: Table, encoding: Encoding) -> FormedRows:
+    """Encoded rows of a table that are formed where they are asked for."""
+    form = _Forming(encoding)
+    codes = np.ascontiguousarray(table.codes.T)
+    return FormedRows([form.first(table.numbers.T), codes], form, form.layout)
+
+
+class _Forming:
+    """What makes entries of rows, of the first curve of each number and of codes.
+
+    They come in the order in which they are formed: curves 1, 2, ... of all numbers, gaps of
+    numbers, features of categories and their gaps, and pairs. `layout` says which features they
+    are.
+    """
+
+    def __init__(self, encoding: Encoding):
+        schema, kinds = encoding.schema, encoding._kinds
+        self._encoding, self._cosines = encoding, encoding.curves == "cosines"
+        self._gaps = [schema.numbers.index(name) for name in encoding._with_gaps(schema.numbers)]
+        # An entry of a category tells whether the code of one column is one value, less the part
+        # of all values that this is where the code is known.
+        of, values, parts, self._blocks = [], [], [], []
+        for i, name in enumerate(schema.categories):
+            own = range(len(encoding._values(name)))
+            self._blocks.append(slice(len(of), len(of) + len(own)))
+            of += [i for _ in own]
+            values += own
+            parts += [1 / len(kinds[name].values) for _ in own]
+        for name in encoding._with_gaps(schema.categories):
+            of.append(schema.categories.index(name))
+            values.append(kinds[name]._gap)
+            parts.append(0.0)
+        self._of = np.array(of, dtype=np.intp)
+        self._values = np.array(values, dtype=type_of_codes(kinds.values()))[:, None]
+        self._parts = np.array(parts, dtype=np.float32)[:, None]
+        self._few = encoding._of_pair if encoding._pairs else 0
+        end = len(schema.numbers) * encoding.n_curves
+        self._ends = end, end + len(self._gaps), end + len(self._gaps) + len(of)
+        self.layout = self._layout(encoding, np.array(parts))
+
+    def _layout(self, encoding: Encoding, parts: np.ndarray) -> Layout:
+        """Places and sizes of the entries, where those of categories tell of `parts` of values."""
+        d, n_curves, sizes = len(encoding.schema.numbers), encoding.n_curves, encoding._sizes
+        own, gaps, flags, pairs = np.split(np.arange(encoding.n_features), self._ends)
+        places = [own.reshape(d, n_curves).T.ravel(), gaps, flags]
+        factors = [np.repeat(sizes.curves, d), np.full(len(gaps), sizes.gap)]
+        factors.append(sizes.category / np.sqrt(1 - parts))
+        if self._few:  # the pairs of a number and all later ones, curve by curve
+            starts = np.cumsum([0, *range(d - 1, 0, -1)])
+            by_pair = pairs.reshape(-1, sizes.pairs.size)
+            places += [by_pair[i:j].T.ravel() for i, j in pairwise(starts)]
+            factors += [np.repeat(sizes.pairs, j - i) for i, j in pairwise(starts)]
+        return Layout(np.concatenate(places), np.concatenate(factors))
+
+    def first(self, numbers: np.ndarray) -> np.ndarray:
+        """First curve (d, n) of each number, NaN where it is missing."""
+        found = np.empty(numbers.shape, dtype=np.float32)
+        for some in slices(numbers.shape[1], _CHUNK):
+            scaled = self._encoding._scaled(numbers[:, some])
+            found[:, some] = np.cos(np.pi * scaled) if self._cosines else 2 * scaled - 1
+        return found
+
+    def __call__(self, held: Sequence[np.ndarray]) -> np.ndarray:
+        """Entries (p, m) of rows of which first curves (d, m) and codes (c, m) are held."""
+        first, codes = held
+        (d, m), n_curves, width = first.shape, self._encoding.n_curves, len(self.layout.places)
+        whole = lent((2 * d + width, m), np.float32)
+        zeroth, spare, entries = whole[:d], whole[d : 2 * d], whole[2 * d :]
+        first_gap, first_flag, first_pair = self._ends
+        curves = entries[:first_gap].reshape(n_curves, d, m)
+        with _no_buffers():
+            self._write_first(first, zeroth, curves[0], entries[first_gap:first_flag])
+            (_write_cosines if self._cosines else _write_polynomials)(zeroth, curves, spare)
+            if len(self._of):
+                self._write_flags(codes, entries[first_flag:first_pair])
+            if self._few:
+                _write_pairs(curves[: self._few], entries[first_pair:])
+        return entries
+
+    def _write_first(
+        self, first: np.ndarray, zeroth: np.ndarray, now: np.ndarray, gaps: np.ndarray
+    ) -> None:
+        """Write curve 0, which is 1, and curve 1 of each number: zeros where it is missing."""
+        zeroth[...] = 1.0
+        now[...] = first
+        if self._gaps:
+            own = first[self._gaps]
+            missing = np.isnan(own)
+            own[missing] = 0.0
+            now[self._gaps], zeroth[self._gaps] = own, ~missing
+            gaps[...] = missing
+
+    def _write_flags(self, codes: np.ndarray, flags: np.ndarray) -> None:
+        """Write centred indicators of the values of categories, and of gaps."""
+        own = lent(flags.shape, codes.dtype)
+        np.take(codes, self._of, axis=0, out=own, mode="clip")  # which needs no copy of them
+        flags[...] = np.equal(own, self._values, out=lent(flags.shape, bool))
+        flags -= self._parts
+        strange = codes < 0
+        for i in np.flatnonzero(strange.any(axis=1)):
+            flags[self._blocks[i], strange[i]] = 0.0
+
+
+@contextmanager
+def _no_buffers() -> Iterator[None]:
+    """NumPy puts no columns into its buffers where others are broadcast to them.
+
+    It would where two or more fit into one, and then take three times as long.
+    """
+    before = np.setbufsize(16)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
+
+
+def _write_cosines(zeroth: np.ndarray, curves: np.ndarray, twice: np.ndarray) -> None:
+    """Write curves (k, d, m) of which the first is there: those of Chebyshev, in doublings."""
+    k, number = 1, len(curves)
+    while k < number:
+        more = min(k, number - k)
+        np.multiply(curves[k - 1], np.float32(2), out=twice)
+        new = curves[k : k + more]
+        np.multiply(curves[:more], twice, out=new)
+        if more == k:
+            new[-1] -= zeroth
+            new = new[:-1]
+        new -= curves[k - 1 - len(new) : k - 1][::-1]
+        k += more
+
+
+def _write_polynomials(zeroth: np.ndarray, curves: np.ndarray, spare: np.ndarray) -> None:
+    """Write curves (k, d, m) of which the first is there: polynomials of Legendre."""
+    before = zeroth
+    for j in range(1, len(curves)):
+        new = curves[j]
+        np.multiply(curves[0], curves[j - 1], out=new)
+        new *= np.float32((2 * j + 1) / (j + 1))
+        np.multiply(before, np.float32(j / (j + 1)), out=spare)
+        new -= spare
+        before = curves[j - 1]
+
+
+def _write_pairs(few: np.ndarray, pairs: np.ndarray) -> None:
+    """Write all products of one of some curves (k, d, m) of a number and one of another's."""
+    (k, d, m), start = few.shape, 0
+    for i in range(d - 1):
+        later = d - 1 - i
+        stop = start + k * k * later
+        block = pairs[start:stop].reshape(k, k, later, m)
+        np.multiply(few[:, None, i, None], few[None, :, i + 1 :], out=block)
+        start = stop

@@ -1,0 +1,467 @@
+"""Kinds of columns in a schema: what is known of a column, and how it is read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from numbers import Integral, Real
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from dpsubspace._core.ground.checks import check_bool, shown
+from dpsubspace._core.tables.frames import INEXACT, Coded, Numeric, refused, what_is
+from dpsubspace._names import public
+
+# Kinds of columns -------------------------------------------------------------------------------
+
+# Larger ends of a range would overflow where they are squared.
+_LARGEST = 1e50
+
+_FLOAT_MAX = sys.float_info.max
+
+
+# Codes of values that are no category, and of missing ones.
+UNKNOWN, MISSING = -1, -2
+
+# Whole numbers no further apart than this are looked up in a table, which is faster than a search.
+_TABLE = 1 << 16
+
+
+class Kind:
+    """What a schema says about a column. A new kind is a class here, and a row of KINDS.
+
+    A column becomes numbers between ends, or codes of categories. What an encoding, a fit and a
+    display make of it follows from this, so that they need not know of kinds.
+    """
+
+    _in_files: ClassVar[str]  # What it is called in files, which have all of its fields
+    _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
+    log: bool = False  # Whether small values differ more than large ones do
+    missing: bool  # Whether values can be missing
+
+    @property
+    def _ends(self) -> tuple[float, float] | None:
+        """Public range of the numbers; None where it is estimated privately, and of codes."""
+        return None
+
+    @property
+    def _gap(self) -> float:
+        """What stands for a missing value."""
+        return MISSING if self._categorical else math.nan
+
+    def _with_missing(self) -> str:
+        """How to write the same with missing values."""
+        return repr(replace(cast(Any, self), missing=True))
+
+    def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
+        """Write a column as numbers into `out`; ValueError, from `label` on, if it has others."""
+        _write_numbers(found, self, label, out)
+
+
+@public
+@dataclass(frozen=True, repr=False)
+class Range(Kind):
+    """A column of numbers whose range is public.
+
+    Values outside of the range are moved to its nearer end. The range must come from public
+    knowledge, such as a code book, the limits of a device or public rows. The smallest and the
+    largest value of the private rows are each the value of one person.
+
+    Parameters
+    ----------
+    low : float
+        Smallest value that is told apart from others. Smaller ones are read as `low`.
+    high : float
+        Largest value that is told apart from others. Larger ones are read as `high`.
+    log : bool, default=False
+        Whether small values differ more than large ones do, as for incomes and counts: the column
+        is then read on a logarithmic scale, which tells values apart best near 0, on both sides of
+        it where a range has both.
+    missing : bool, default=False
+        Whether values can be missing. A missing value is then a state of its own, and nothing is
+        filled in. Missing values that were not declared are an error.
+
+    See Also
+    --------
+    PrivateRange : A range that is estimated privately, with a part of the budget.
+    Categories : A column with a few values that are known.
+    Schema : What is public about all columns of a table.
+
+    Notes
+    -----
+    A range that is too wide costs accuracy and never privacy. One that is too narrow costs what is
+    clipped. Infinite values count as the nearer end.
+
+    Examples
+    --------
+    >>> from dpsubspace import Range
+    >>> Range(17, 90)
+    Range(17, 90)
+    >>> Range(0, 99_999, log=True, missing=True)
+    Range(0, 99999, log=True, missing=True)
+    """
+
+    _in_files = "range"
+
+    low: float
+    high: float
+    log: bool = field(default=False, kw_only=True)
+    missing: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        ends = plain(self.low), plain(self.high)
+        if not all(map(_is_number, ends)) or not ends[0] < ends[1]:
+            raise ValueError(
+                "Range(low, high) takes two finite numbers with low < high and at most"
+                f" {_LARGEST:g} in size, got low={shown(self.low)} and high={shown(self.high)}."
+            )
+        _keep(self, low=ends[0], high=ends[1])
+        _keep_flags(self, "log", "missing")
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Its own."""
+        return self.low, self.high
+
+    def __repr__(self) -> str:
+        return f"Range({self.low!r}, {self.high!r}{_flags(self, ', ')})"
+
+
+@public
+@dataclass(frozen=True, repr=False)
+class PrivateRange(Kind):
+    """A column of numbers whose range is not known and is estimated privately.
+
+    The range is read off noisy counts of the private rows, which takes a part of the privacy
+    budget. Write :class:`Range` wherever public knowledge gives a range: it costs nothing, and the
+    model is usually better.
+
+    Parameters
+    ----------
+    log : bool, default=False
+        Whether small values differ more than large ones do, as for incomes and counts: the column
+        is then read on a logarithmic scale, which tells values apart best near 0, on both sides of
+        it where a range has both.
+    missing : bool, default=False
+        Whether values can be missing. A missing value is then a state of its own, and nothing is
+        filled in. Missing values that were not declared are an error.
+
+    See Also
+    --------
+    Range : A range that is public, and free.
+    Schema : What is public about all columns of a table.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivateRange
+    >>> PrivateRange(missing=True)
+    PrivateRange(missing=True)
+    """
+
+    _in_files = "private_range"
+
+    log: bool = field(default=False, kw_only=True)
+    missing: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _keep_flags(self, "log", "missing")
+
+    def __repr__(self) -> str:
+        return f"PrivateRange({_flags(self)})"
+
+
+@public
+@dataclass(frozen=True, repr=False)
+class Categories(Kind):
+    """A column with a few values that are public.
+
+    The values must come from public knowledge, such as a code book, a form or public rows. A
+    list of the values that occur in the private rows would tell that somebody has each of them.
+    A value that is not in the list is read as unknown, without an error.
+
+    Parameters
+    ----------
+    values : list of str, of numbers or of bool
+        Values that a row can have, at least two and all of one type. A value of a row belongs to
+        a category if Python's ``==`` says so: the numbers 1 and 1.0 are the same, and the number 1
+        and the text "1" are not.
+    missing : bool, default=False
+        Whether values can be missing. A missing value is then a state of its own, and nothing is
+        filled in. Missing values that were not declared are an error.
+
+    See Also
+    --------
+    Range : A column of numbers whose range is public.
+    Schema : What is public about all columns of a table.
+
+    Examples
+    --------
+    >>> from dpsubspace import Categories
+    >>> Categories(["A", "B", "C"])
+    Categories(['A', 'B', 'C'])
+    >>> Categories([False, True], missing=True)
+    Categories([False, True], missing=True)
+    """
+
+    _in_files = "categories"
+    _categorical = True
+
+    values: tuple[Any, ...]
+    missing: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _keep(self, values=_checked_values(self.values))
+        _keep_flags(self, "missing")
+
+    def _with_missing(self) -> str:
+        """The same, without its values."""
+        return "Categories([...], missing=True)"
+
+    def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
+        """Write the place of each value among the categories, UNKNOWN or MISSING."""
+        out[:] = _codes(found, self, label)
+
+    def __repr__(self) -> str:
+        return f"Categories({list(self.values)!r}{_flags(self, ', ')})"
+
+
+KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
+
+
+def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
+    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
+    most = max((len(kind.values) for kind in kinds if kind._categorical), default=2)
+    return np.min_scalar_type(-max(most, 2))
+
+
+# Values -------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """`value` as Python's own bool, int, float or str, where it is one of NumPy's or a fraction."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
+def family(value: Any) -> str | None:
+    """Whether a plain value is a "text", a "number" or a "bool", None if it is no category."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "bool"
+    is_finite = isinstance(value, (int, float)) and abs(value) <= _FLOAT_MAX  # not so of NaN
+    return "number" if is_finite else None
+
+
+def _is_number(value: Any) -> bool:
+    return family(value) == "number" and abs(value) <= _LARGEST
+
+
+def _checked_values(values: Any) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise ValueError(
+            "Categories(values) takes a list of the values that a row can have, such as"
+            f" Categories(['A', 'B']), got {shown(values)}."
+        )
+    if isinstance(values, Set):
+        raise ValueError(
+            "Categories(values) got a set, which has no order, so that the columns of the model"
+            " would change places from run to run: pass sorted(values)."
+        )
+    found = tuple(map(plain, values))
+    families = {family(value) for value in found}
+    if None in families:
+        wrong = next(value for value in found if family(value) is None)
+        gap = what_is(type(wrong)) == "missing" or (isinstance(wrong, float) and wrong != wrong)
+        way_out = "a category is a text, a finite number, or True or False."
+        if gap:
+            way_out = "a missing value is no category: leave it out and write missing=True."
+        elif what_is(type(wrong)) in ("dates or times", "durations"):
+            way_out += (
+                " Turn the column into text, such as the year, and write what it can be; or into a"
+                " number, and write its range."
+            )
+        raise ValueError(f"Categories(values) has the value {shown(wrong)}: {way_out}")
+    if len(families) > 1:
+        raise ValueError(
+            f"Categories(values) has values of several types, {shown(list(found))}: write all of"
+            " them as text, all of them as numbers, or only True and False."
+        )
+    if len(found) < 2:
+        raise ValueError(
+            f"Categories(values) takes at least two values, got {shown(list(found))}: a column with"
+            " one value says nothing, so leave it out of the schema."
+        )
+    if len(set(found)) < len(found):
+        twice = next(value for value in found if found.count(value) > 1)
+        raise ValueError(f"Categories(values) has the value {shown(twice)} twice: write it once.")
+    return found
+
+
+def _keep(kind: Any, **values: Any) -> None:
+    """Set fields of a frozen object while it is made."""
+    for name, value in values.items():
+        object.__setattr__(kind, name, value)
+
+
+def _keep_flags(kind: Any, *names: str) -> None:
+    _keep(kind, **{name: check_bool(name, getattr(kind, name)) for name in names})
+
+
+def _flags(kind: Any, before: str = "") -> str:
+    written = [f"{name}=True" for name in ("log", "missing") if getattr(kind, name, False)]
+    return before * bool(written) + ", ".join(written)
+
+
+# Columns as their kinds read them ---------------------------------------------------------------
+
+
+def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.ndarray) -> None:
+    with np.errstate(over="ignore"):  # of what is wider than float64
+        if isinstance(found, Numeric):
+            missing = found.missing
+            numbers[:] = found.values
+            np.copyto(numbers, np.nan, where=missing)
+        else:
+            missing = found.codes < 0
+            numbers[:] = np.append(_floats(found.values, kind, label), np.nan)[found.codes]
+    _check_missing(missing, kind, label)
+    low, high = kind._ends or (-_FLOAT_MAX, _FLOAT_MAX)
+    np.clip(numbers, low, high, out=numbers)
+
+
+def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
+    """Numbers of Python's, or of others, as float64."""
+    kinds = {what_is(each) for each in set(map(type, values))} - {"numbers"}
+    for what in sorted(kinds - {"text"}):
+        raise refused(label, what)
+    if kinds:
+        raise ValueError(
+            f"{label} holds text, and the schema says {shown(kind)}, which is for numbers: turn the"
+            " text into numbers, for example with pandas.to_numeric, or, if the values are"
+            " public, list them in Categories([...])."
+        )
+    try:
+        found = np.array(values, dtype=np.float64)
+    except OverflowError:  # of a whole number that no float64 holds
+        found = np.array([float(min(max(value, -_FLOAT_MAX), _FLOAT_MAX)) for value in values])
+    return found + 0.0  # 0.0 and -0.0 are one value, whichever of them some row has first
+
+
+def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
+    """Place of each value of a column among the categories, UNKNOWN or MISSING."""
+    missing = found.missing if isinstance(found, Numeric) else found.codes < 0
+    _check_missing(missing, kind, label)
+    if isinstance(found, Numeric):
+        if not missing.all():
+            _check_family({found.values.dtype.type}, kind, label)
+            if found.values.dtype.kind == "f":
+                check_told_apart(kind, label)
+        codes = _places(found.values, kind.values)
+        np.copyto(codes, MISSING, where=missing)
+        return codes
+    kinds = set(map(type, found.values))
+    for what in sorted({what_is(each) for each in kinds} - {"numbers", "text"}):
+        raise refused(label, what)
+    _check_family(kinds, kind, label)
+    places = dict(zip(kind.values, range(len(kind.values)), strict=True))
+    codes = np.fromiter(map(places.get, found.values, repeat(UNKNOWN)), np.intp)
+    return np.append(codes, MISSING)[found.codes]
+
+
+def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
+    """Place of each number among the categories, UNKNOWN where it is none of them."""
+    values = values.view(np.uint8) if values.dtype.kind == "b" else values
+    known = {}
+    for place, category in enumerate(categories):
+        if (same := _of_type(category, values.dtype)) is not None:
+            known.setdefault(same, place)
+    if not known:
+        return np.full(len(values), UNKNOWN)
+    order = sorted(known)
+    ends, places = np.array(order, dtype=values.dtype), np.array([known[end] for end in order])
+    span = int(order[-1]) - int(order[0]) + 1
+    if values.dtype.kind == "f" or span > _TABLE:
+        at = np.minimum(np.searchsorted(ends, values), len(ends) - 1)
+        codes = places[at]
+        np.copyto(codes, UNKNOWN, where=ends[at] != values)
+        return codes
+    table = np.full(span, UNKNOWN)
+    table[[int(end) - int(order[0]) for end in order]] = places
+    inside = np.clip(values, ends[0], ends[-1])
+    # The difference of two int8 may be none, while that of two unsigned numbers in order is.
+    wide = inside if values.dtype.kind == "u" else inside.astype(np.int64)
+    codes = table[wide - wide.dtype.type(order[0])]
+    np.copyto(codes, UNKNOWN, where=inside != values)
+    return codes
+
+
+def _of_type(category: Any, dtype: np.dtype) -> Any:
+    """A category as a number of a type, None if that type has no such number.
+
+    Of floats it is the nearest, since a column of float32 has no other 0.1 than its own.
+    """
+    if isinstance(category, str):
+        return None
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            nearest = dtype.type(category)
+        return nearest if np.isfinite(nearest) else None
+    limits = np.iinfo(dtype)
+    if category != int(category) or not limits.min <= category <= limits.max:
+        return None
+    return dtype.type(int(category))
+
+
+def check_told_apart(kind: Kind, label: str, *, whole: bool = False) -> None:
+    """ValueError where categories are numbers that a column of floats does not tell apart.
+
+    The floats of 2^53 and 2^53 + 1 are one. Libraries make floats of whole numbers where one of
+    them is missing, so that a row would get another value because of what another row holds. Where
+    the column may have been `whole`, a category that is written as a float is such a number too.
+    """
+    types = (int, float) if whole else int
+    values = kind.values if isinstance(kind, Categories) else ()
+    if any(isinstance(value, types) and abs(value) >= INEXACT for value in values):
+        what = "becomes one of floats where values are missing" if whole else "is one of floats"
+        raise ValueError(
+            f"{label} {what}, and its categories in the schema are whole numbers of 2^53 or more,"
+            " which floats do not tell apart. Read it as whole numbers that can be missing, for"
+            " example with dtype_backend='pyarrow' or 'numpy_nullable', or as text, and write the"
+            " categories as text."
+        )
+
+
+def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
+    if kind.missing or not missing.any():
+        return
+    raise ValueError(
+        f"{label} has missing values, and the schema declares none: write"
+        f" {kind._with_missing()}, or fill them with a constant that is known in advance. A mean of"
+        " these rows would not be private. Do so for every column in which values can be missing,"
+        " since this names the first alone."
+    )
+
+
+def _check_family(kinds: set[type], kind: Categories, label: str) -> None:
+    """ValueError if no value can be a category, since one is text and the other is not."""
+    are_text = {issubclass(each, str) for each in kinds}
+    is_text = family(kind.values[0]) == "text"
+    if not are_text or is_text in are_text:
+        return
+    held, listed = ("numbers", "text") if is_text else ("text", "numbers")
+    raise ValueError(
+        f"{label} holds {held} and its categories in the schema are {listed}, so that no value can"
+        f" be one of them: write the categories as {held}, or turn the column into {listed}."
+    )

@@ -1,0 +1,611 @@
+"""What is public about the columns of a table, in an object or a file, and rows as it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._core.accounting.permission import observe
+from dpsubspace._core.ground.checks import (
+    form_of_both,
+    nearest,
+    read_json,
+    refuse_collection,
+    shown,
+    shown_first,
+)
+from dpsubspace._core.ground.forms import Form, Reading
+from dpsubspace._core.tables.check import NOT_PRIVATE, drafted, findings, looks_alike
+from dpsubspace._core.tables.frames import (
+    checked_frame,
+    column_of,
+    n_rows,
+    names_of,
+    read_column,
+    typical_of,
+)
+from dpsubspace._core.tables.kinds import (
+    KINDS,
+    Categories,
+    Kind,
+    Range,
+    family,
+    plain,
+    type_of_codes,
+)
+from dpsubspace._names import public
+
+_FORMAT = "urn:dpsubspace:table-schema:1"
+
+# A schema of more than a line is written with a line for each column.
+_LINE = 88
+
+
+@public
+class Schema(Mapping[str, Kind]):
+    """What is public about the columns of a table.
+
+    A schema names the columns that a model may use, and says of each what is known without
+    looking at the private rows: the range of its numbers, or its categories. Columns of a table
+    that the schema does not name are not used.
+
+    Parameters
+    ----------
+    columns : dict of str to Range, PrivateRange or Categories
+        The columns by name, in the order in which they are encoded. A tuple of two numbers is
+        short for :class:`Range`, and a list is short for :class:`Categories`.
+
+    Attributes
+    ----------
+    numbers : tuple of str
+        Names of the columns with a range, public or private, in order.
+    categories : tuple of str
+        Names of the columns with categories, in order.
+    private_ranges : tuple of str
+        Names of the columns whose range is estimated privately, in order.
+
+    See Also
+    --------
+    Range : A column of numbers whose range is public.
+    PrivateRange : A column of numbers whose range is estimated privately.
+    Categories : A column with a few values that are known.
+
+    Notes
+    -----
+    Never write a schema from the private rows. The smallest and the largest value of a column are
+    each the value of one person, and a list of the values that occur says that somebody has each
+    of them. Nothing protects what a schema tells: the guarantee of a model counts it as public.
+
+    A table that does not fit its schema is refused with an error, for example one that misses
+    values where the schema declares none. The guarantee counts as public that the private rows
+    pass these checks.
+
+    A schema is a mapping that cannot be changed. Two of them are equal if they have the same
+    columns in the same order.
+
+    Examples
+    --------
+    >>> from dpsubspace import PrivateRange, Range, Schema
+    >>> schema = Schema(
+    ...     {"age": Range(17, 90), "hours": (0, 99), "dose": PrivateRange(), "sex": ["f", "m"]}
+    ... )
+    >>> schema["sex"]
+    Categories(['f', 'm'])
+    >>> schema.numbers
+    ('age', 'hours', 'dose')
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, columns: Mapping[str, Any]):
+        if not isinstance(columns, Mapping):
+            raise TypeError(
+                "`schema` must be a Schema, or a dict from the names of columns to Range,"
+                f" PrivateRange or Categories such as {{'age': Range(17, 90)}}, got"
+                f" {shown(columns)}. Schema.from_json(path) reads one from a file."
+            )
+        if not columns:
+            raise ValueError(
+                "`schema` is empty: name at least one column, such as {'age': Range(17, 90)}."
+            )
+        object.__setattr__(self, "_columns", _kinds(columns))
+
+    # A mapping that cannot be changed -------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("A Schema cannot be changed: make a new one, Schema({**schema, ...}).")
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Kind]]]:
+        return type(self), (dict(self._columns),)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return list(self.items()) == list(other.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.items()))
+
+    def __repr__(self) -> str:
+        columns = [f"{name!r}: {kind!r}" for name, kind in self.items()]
+        line = f"Schema({{{', '.join(columns)}}})"
+        if len(line) <= _LINE:
+            return line
+        return "Schema({\n" + "".join(f"    {column},\n" for column in columns) + "})"
+
+    # What is in it --------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the columns with a range, public or private, in order."""
+        return tuple(name for name, kind in self.items() if not kind._categorical)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Names of the columns with categories, in order."""
+        return tuple(name for name, kind in self.items() if kind._categorical)
+
+    @property
+    def private_ranges(self) -> tuple[str, ...]:
+        """Names of the columns whose range is estimated privately, in order."""
+        kinds = self._columns
+        return tuple(name for name in self.numbers if kinds[name]._ends is None)
+
+    @property
+    def bought(self) -> tuple[str, ...]:
+        """Deprecated name of `private_ranges`."""
+        warnings.warn(
+            "`Schema.bought` is called `private_ranges` now; the old name goes in version 0.3.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return self.private_ranges
+
+    # Beside a table -------------------------------------------------------------------------
+
+    def check(self, X: Any, y: Any = None) -> None:
+        """Print where a table does not agree with the schema. Exact, and not private.
+
+        It finds misspelled categories, values outside of ranges, ranges that are much too wide,
+        columns that are missing in all rows, and columns that look like an id or like the label.
+        Run it on public rows, or on rows that you have made up as you expect the private ones to
+        be.
+
+        Parameters
+        ----------
+        X : data frame of n_samples rows, of pandas, Polars or Arrow
+            Rows to check. On private rows, the findings are for those alone who may see the rows.
+        y : array-like of shape (n_samples,), optional
+            Labels or targets, to find a column that tells them exactly.
+
+        Raises
+        ------
+        ValueError
+            If `X` is no table, or `y` has another length.
+
+        Notes
+        -----
+        What is printed is exact. No guarantee covers it, or a schema that was changed because of
+        it. A fit reads such values without a word: saying how many there are would cost privacy.
+        Inside of a :class:`PrivacyLedger`, the ledger and its report say that this was run.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from dpsubspace import Range, Schema
+        >>> rows = pd.DataFrame({"age": [30, 45, 130], "ward": ["A", "B", "b"]})
+        >>> schema = Schema({"age": Range(18, 95), "ward": ["A", "B"]})
+        >>> schema.check(rows)  # doctest: +ELLIPSIS
+        age: 1 of 3 values (33.3%) are above 95, and counted as 95.
+        ward: 1 of 3 values (33.3%) are not among the categories, and are treated as unknown: 'b' (1, probably 'B').
+        These figures are exact, and not private: ...
+        """  # noqa: E501 - what is printed
+        found = list(findings(X, self, y))
+        observe("look", "Schema.check")
+        for name, finding in found:
+            print(f"{name}: {finding}" if name else finding)
+        if not found:
+            print("The table agrees with the schema.")
+        print(NOT_PRIVATE)
+
+    # Files ----------------------------------------------------------------------------------
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Write the schema as JSON.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            File to write as well.
+
+        Returns
+        -------
+        str
+            The JSON, which :meth:`from_json` reads.
+        """
+        text = json.dumps(schema_fields(self), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+        if path is not None:
+            Path(path).write_bytes(text.encode())
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> Schema:
+        """Read a schema from JSON.
+
+        Parameters
+        ----------
+        source : str or path
+            The JSON, or the path of a file with it, as :meth:`to_json` writes it.
+
+        Returns
+        -------
+        Schema
+            The schema, with the values of categories of the types that they had.
+
+        Raises
+        ------
+        ValueError
+            If it is not the JSON of a schema. The message says what is wrong.
+        """
+        is_text = isinstance(source, str) and source.lstrip().startswith("{")
+        name = "the JSON" if is_text else repr(os.fspath(source))
+        try:
+            text = source if is_text else Path(source).read_text(encoding="utf-8")
+            return schema_of(read_json(str(text)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise ValueError(
+                f"{name} cannot be read as a schema: {error} Write it with Schema.to_json(path)."
+            ) from error
+
+    @classmethod
+    def from_public(cls, frame: Any, *, columns: Any = None, max_categories: int = 100) -> Schema:
+        """Draft a schema from public rows, never from private ones.
+
+        Print the draft and correct it by hand. A range from a code book is better than what some
+        rows show, and numbers that stand for categories are drafted as a range.
+
+        Parameters
+        ----------
+        frame : data frame of pandas, Polars or Arrow
+            Public rows. Never pass the private rows here. The smallest and the largest value of a
+            column are each the value of one person, and a category that occurs says that somebody
+            has it. No guarantee would cover what the schema then tells.
+        columns : list of str, optional
+            Columns to draft. None drafts all.
+        max_categories : int, default=100
+            Most values that a column of categories can have.
+
+        Returns
+        -------
+        Schema
+            For a column of numbers a :class:`Range` around its values, rounded outward to two
+            digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
+            For text, True and False, and types of the library for categories, :class:`Categories`
+            with the values that occur. Both have ``missing=True`` where values are missing.
+
+        Raises
+        ------
+        ValueError
+            If a column cannot be drafted. The message names the columns, and what to do.
+        """
+        return cls(drafted(frame, columns, max_categories))
+
+
+def as_schema(schema: Any) -> Schema:
+    return schema if isinstance(schema, Schema) else Schema(schema)
+
+
+# Short forms ------------------------------------------------------------------------------------
+
+
+def _kinds(columns: Mapping[str, Any]) -> dict[str, Kind]:
+    """What the schema says about each column; an error about all of which it says nothing clear."""
+    found, wrong = {}, []
+    for name, kind in columns.items():
+        try:
+            found[_name(name)] = _kind(name, kind)
+        except (TypeError, ValueError) as error:
+            wrong.append(error)
+    if wrong:
+        raise _together(wrong)
+    return found
+
+
+def _together(errors: list[Any]) -> Exception:
+    """An error with the messages of several, a line for each."""
+    return errors[0] if len(errors) == 1 else type(errors[0])("\n".join(map(str, errors)))
+
+
+def _name(name: Any) -> str:
+    if isinstance(name, str) and name:
+        return str(name)
+    raise ValueError(
+        f"`schema` has the column name {shown(name)}, and names must be text: rename the columns of"
+        " the table first, for example frame.columns = ['age', ...]."
+    )
+
+
+def _kind(name: str, kind: Any) -> Kind:
+    """What the schema says about a column, which may be in a short form."""
+    if isinstance(kind, Kind):
+        return kind
+    about = f"`schema` says {shown(kind)} about the column {shown(name)}"
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        raise TypeError(
+            f"`schema` gives the class {kind.__name__} for the column {shown(name)}: write"
+            f" {kind.__name__}(...) with brackets."
+        )
+    if not isinstance(kind, (tuple, list)):
+        raise TypeError(
+            f"{about}: write Range(low, high), PrivateRange() or Categories([...]). A tuple"
+            " (low, high) is short for a range, and a list is short for categories."
+        )
+    numbers = [family(plain(value)) == "number" for value in kind]
+    if isinstance(kind, tuple) and (len(kind) != 2 or not all(numbers)):
+        raise ValueError(
+            f"{about}: a tuple is short for a range and must be two numbers, (low, high). A list is"
+            " short for categories."
+        )
+    if isinstance(kind, list) and len(kind) == 2 and all(numbers):
+        pair = shown(kind)[1:-1]
+        raise ValueError(
+            f"{about}, which could be a range or two categories: write Range({pair}) or"
+            f" Categories([{pair}])."
+        )
+    try:
+        return Range(*kind) if isinstance(kind, tuple) else Categories(tuple(kind))
+    except ValueError as error:
+        raise ValueError(f"{about}: {error}") from None
+
+
+# JSON -------------------------------------------------------------------------------------------
+
+_KINDS: dict[str, Any] = {kind._in_files: kind for kind in KINDS}
+_RENAMED = {"buy": "private_range"}  # files of version 0.1.0
+
+
+def schema_fields(schema: Schema) -> dict[str, Any]:
+    """What the JSON of a schema has, as :func:`schema_of` reads it."""
+    return {"schema": _FORMAT, "columns": [_fields(*item) for item in schema.items()]}
+
+
+def schema_of(whole: Any) -> Schema:
+    """The schema of a JSON that was read; ValueError or TypeError where it is another one."""
+    return Schema(_columns_of(whole))
+
+
+class _SchemaForm(Form):
+    def plain(self, value: Schema) -> dict[str, Any]:
+        return schema_fields(value)
+
+    def read(self, plain: Any, here: Reading) -> Schema:
+        try:
+            return schema_of(plain)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"`{here.where}` is no schema: {error}") from None
+
+
+SCHEMA_FORM = _SchemaForm()
+
+
+def _fields(name: str, kind: Any) -> dict[str, Any]:
+    values = {field.name: getattr(kind, field.name) for field in fields(kind)}
+    plain = {key: [*value] if isinstance(value, tuple) else value for key, value in values.items()}
+    return {"name": name, "kind": kind._in_files, **plain}
+
+
+def _columns_of(whole: Any) -> dict[str, Kind]:
+    """Columns of a JSON that was read; ValueError where it has another form."""
+    if not isinstance(whole, dict) or whole.get("schema") != _FORMAT:
+        found = whole.get("schema") if isinstance(whole, dict) else None
+        raise ValueError(f"its `schema` is {shown(found)}, not {_FORMAT!r}.")
+    if whole.keys() != {"schema", "columns"} or not isinstance(whole["columns"], list):
+        raise ValueError("it must have `schema` and a list of `columns`, and nothing else.")
+    columns = {}
+    for entry in whole["columns"]:
+        name, kind = _column_of(entry)
+        if name in columns:
+            raise ValueError(f"it names the column {shown(name)} twice.")
+        columns[name] = kind
+    return columns
+
+
+def _column_of(entry: Any) -> tuple[str, Kind]:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str):
+        raise ValueError(
+            f"each of its `columns` must be an object with a `name`, not {shown(entry)}."
+        )
+    known = entry.get("kind")
+    known = _RENAMED.get(known, known) if isinstance(known, str) else known
+    if not isinstance(known, str) or known not in _KINDS:
+        raise ValueError(
+            f"the column {shown(name)} must be of a `kind` in {list(_KINDS)}, not {shown(known)}."
+        )
+    values = {field: value for field, value in entry.items() if field not in ("name", "kind")}
+    needed = [field.name for field in fields(_KINDS[known])]
+    if set(values) != set(needed):
+        raise ValueError(
+            f"the column {shown(name)} must have the fields {needed}, and has {list(values)}."
+        )
+    if not isinstance(values.get("values", []), list):
+        raise ValueError(f"the `values` of the column {shown(name)} must be a list.")
+    try:
+        return name, _KINDS[known](**values)
+    except ValueError as error:
+        raise ValueError(f"the column {shown(name)}: {error}") from None
+
+
+# Tables -----------------------------------------------------------------------------------------
+# Rows of a table as numbers and codes: of pandas, Polars or Arrow, or an array without names.
+#
+# Design note. Columns are read by name and one by one, so that a table is never copied as a whole,
+# and columns that the schema does not name are never looked at. What becomes of a row follows from
+# that row alone, apart from one thing: an error says that some row has a missing value, or a text,
+# where the schema has none. So the guarantee rests on the assumption that the rows pass these
+# checks, which a message that contains no value and no number of rows keeps as small as it can be.
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    # (n, d), float64: columns of numbers in the order of the schema. Values outside of a public
+    # range are at its nearer end, and so is infinity, which is the largest number where the range
+    # is estimated. NaN where a value is missing, which only columns that declare it have.
+    numbers: np.ndarray
+    # (n, c), integers: the place of each value among the categories, UNKNOWN where it is none of
+    # them, and MISSING where it is missing, which only columns that declare it have.
+    codes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+def read_table(
+    frame: Any,
+    schema: Schema,
+    *,
+    name: str = "X",
+    empty: bool = False,
+    kept: bool = False,
+    named: bool = False,
+) -> Table:
+    """Rows of `frame` as `schema` reads them.
+
+    Columns are taken by name. An array, which has no names, must have as many columns as the
+    schema, in its order; one that must be `named`, as others like it are reordered, is refused.
+    Messages call the table `name`. With `empty` there may be no rows. A table that is `kept` as
+    long as a fit lasts has the shortest codes.
+
+    ValueError if a column is absent, given twice, of another type than the schema says, or misses
+    values that the schema does not declare. Messages name columns, and no value.
+    """
+    refuse_collection(name, frame)
+    frame = checked_frame(frame, name)
+    columns = _columns(frame, schema, name, named=named)
+    n = n_rows(frame)
+    if not (n or empty):
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=(0, {len(schema)})) while a minimum of 1 is"
+            f" required: `{name}` has no rows."
+        )
+    # Columns are written one by one, and lie in one piece each.
+    numbers = np.empty((n, len(schema.numbers)), order="F")
+    integers = type_of_codes(schema.values()) if kept else np.dtype(np.intp)
+    codes = np.empty((n, len(schema.categories)), dtype=integers, order="F")
+    written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
+    written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
+    try:
+        for column, kind in schema.items():
+            kind._write(*_read(columns, column, name), written[column])
+    except ValueError:
+        _check_types(columns, schema, name)
+        raise
+    return Table(numbers, codes)
+
+
+def _read(columns: Mapping[str, Any], column: str, name: str) -> tuple[Any, str]:
+    """What a column holds, and what messages call it."""
+    label = f"Column {shown(column)} of `{name}`"
+    return read_column(columns[column], label), label
+
+
+def _check_types(columns: Mapping[str, Any], schema: Schema, name: str) -> None:
+    """ValueError about all columns that are of another type than the schema says.
+
+    Types are public, unlike values. So an error about types is about all columns, and one about
+    values about the first alone, so that it tells nothing of the others.
+    """
+    wrong, typical = [], {column: typical_of(values) for column, values in columns.items()}
+    for column, kind in schema.items():
+        try:
+            found, label = _read(typical, column, name)
+            kind._write(found, label, np.empty(len(typical[column])))
+        except ValueError as error:
+            wrong.append(error)
+    if wrong:
+        raise _together(wrong) from None
+
+
+def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
+    """Columns of `frame` that `schema` does not name, and that are therefore not read."""
+    names = dict.fromkeys(names_of(frame) or ())
+    return [str(name) for name in names if name not in schema]
+
+
+def is_reordered(frame: Any, schema: Schema) -> bool:
+    """Whether the columns of `frame` have names, in another order than those of the schema."""
+    names = names_of(frame)
+    return names is not None and [name for name in names if name in schema] != [*schema]
+
+
+def _columns(frame: Any, schema: Schema, name: str, *, named: bool) -> dict[str, Any]:
+    if names_of(frame) is None:
+        if named:
+            raise ValueError(
+                f"`{name}` has no column names, and its columns would be taken in the order of the"
+                " schema. The rows of the fit had names, and another order. Pass a data frame with"
+                f" the columns {shown_first(schema)}."
+            )
+        return _columns_in_order(frame, schema, name)
+    check_columns(frame, schema, name)
+    return {column: column_of(frame, column) for column in schema}
+
+
+def check_columns(frame: Any, schema: Schema, name: str) -> None:
+    """ValueError unless a frame has each column of a schema once."""
+    names = names_of(frame) or []
+    times = Counter(names)
+    if absent := [column for column in schema if column not in times]:
+        raise ValueError(
+            f"`{name}` lacks the columns {shown(absent)}, which the schema names. It has"
+            f" {shown(names)}: spell the names in the schema exactly as in `{name}`, or leave these"
+            f" columns out of the schema.{_alike(absent, names)}"
+        )
+    if twice := [column for column in schema if times[column] > 1]:
+        raise ValueError(
+            f"`{name}` has more than one column with the names {shown(twice)}: rename or drop all"
+            " but one of each."
+        )
+
+
+def _alike(absent: list[str], names: list[Any]) -> str:
+    """Names that a table has and that may be meant by those that it lacks."""
+    close = {a: near for a in absent[:10] if (near := nearest(a, names))}
+    forms = {a: form for a, near in close.items() if (form := form_of_both(a, near))}
+    alike = "".join(f" {looks_alike(close[a], a, form)}" for a, form in forms.items())
+    pairs = [f"{shown(near)} for {shown(a)}" for a, near in close.items() if a not in forms]
+    return alike + (f" Did you mean {' and '.join(pairs)}?" if pairs else "")
+
+
+def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str, Any]:
+    width = array.shape[1]
+    if width == len(schema):
+        return {column: array[:, place] for place, column in enumerate(schema)}
+    # The first words are those that scikit-learn's checks of estimators look for.
+    start = f"X has {width} features, but Schema is expecting {len(schema)} features as input"
+    if not width:
+        # Without the number of rows, which may be private.
+        start = "Found array with 0 feature(s) (shape=(, 0)) while a minimum of 1 is required"
+    raise ValueError(
+        f"{start}: `{name}` has no column names, and must then have the columns of the schema, in"
+        " its order. Or pass a data frame, whose columns are found by name."
+    )

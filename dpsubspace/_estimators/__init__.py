@@ -1,1 +1,0 @@
-"""What users fit: check, plan, run, store."""

@@ -1,0 +1,218 @@
+"""One fit inside a ledger: what was planned is compared with what runs, before it is released."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from dpsubspace._core.accounting.events import composed, is_free, non_private
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
+from dpsubspace._core.accounting.permission import Payer, open_here
+from dpsubspace.budget._journal import About, Journal
+from dpsubspace.budget._ledger_state import LedgerState
+from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+
+# Addresses --------------------------------------------------------------------------------------
+# The way to a ledger from another process: what clones and pickles of estimators carry.
+
+# Of the process that imported this: containers and machines give one number to many processes.
+_IMPORTED = uuid.uuid4().hex
+
+
+def this_process() -> str:
+    return f"{_IMPORTED}-{os.getpid()}"
+
+
+@dataclass(frozen=True)
+class LedgerAddress:
+    """Where the file of a ledger is, and which of its blocks is meant."""
+
+    path: str  # File that keeps it while the block is open
+    session: str  # Id of the block
+    process: str = field(default_factory=this_process)  # Name of the process that opened it
+    # False for the file of a block that a task of Dask opened for a ledger in memory: it goes with
+    # the task.
+    lasting: bool = True
+
+    def payer(self) -> Payer | None:
+        """Ledger that it leads to, by its file where it was opened elsewhere."""
+        here = open_here(self.session)
+        if here is not None or self.process == this_process():
+            return here
+        if not os.path.isfile(self.path):
+            raise PrivacyError(_NO_FILE.format(path=self.path))
+        return payer_for(_opened_elsewhere(self), self.session, self)
+
+    def has_ended(self) -> bool:
+        """Whether the block was one of this process, and is not open any more."""
+        return self.process == this_process() and open_here(self.session) is None
+
+    def is_open(self) -> bool | None:
+        """Whether the block is open; None where its file is not on this machine."""
+        here = open_here(self.session) is not None
+        if here or self.process == this_process():
+            return here
+        if not os.path.isfile(self.path):
+            return None
+        book = _opened_elsewhere(self)
+        with book.held():
+            return self.session in book.sessions
+
+
+@lru_cache(maxsize=8)
+def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
+    return LedgerState.opened(Journal(address.path))
+
+
+def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
+    """Payer that charges `book` for what runs inside of a block."""
+
+    def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
+        entry = book.charge(guarantee, guarantee.of, session)
+        if entry is None:
+            return None
+
+        def settle(event: DpEvent) -> None:
+            book.settle(entry, event)
+
+        return settle
+
+    note = partial(book.note, session=session)
+    return Payer(book.terms.delta, spend, address, address.lasting, note, book.what_fits)
+
+
+_NO_FILE = (
+    "the ledger that was open where this was cloned or pickled has been closed, or its file"
+    " {path!r} is not on this machine, and a fit would not be counted. For workers on other"
+    " machines open the ledger with a `path` on a drive that all of them share. Else fit inside of"
+    " `with PrivacyLedger(...)`, or make a new estimator from its parameters. Nothing was"
+    " released or charged."
+)
+
+
+# One fit ----------------------------------------------------------------------------------------
+
+
+class Watch:
+    """One fit inside a ledger: what was planned, and what it has released.
+
+    Before its first release a fit may be charged anew, as any other. After it, whoever saw that
+    release may have had a hand in what follows, and what is charged together must have been fixed
+    together. So what was planned stays charged as a whole, and what runs beyond it is an entry of
+    its own: to release all that was planned, and then what was chosen, would tell no less.
+    """
+
+    def __init__(
+        self,
+        book: LedgerState,
+        label: str,
+        plans: list[tuple[str, DpEvent]],
+        about: About,
+        *,
+        unseen: bool,
+    ):
+        self._book, self._label, self._about, self._unseen = book, label, about, unseen
+        self._left = [plan for _, plan in plans if not is_free(plan)]
+        self._released: list[DpEvent] = []  # all that was seen
+        self._ran: list[DpEvent] = []  # of what was planned, or in its place
+        self._entry, _ = book.add(label, composed(self._left), about, plans)
+
+    def spend(self, guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
+        """Give leave for a release, or raise: what differs from the plan must fit as well."""
+        book, event = self._book, guarantee.event
+        book.check_process()
+        if is_free(event):
+            return None
+        book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
+        if not (self._released or self._unseen) and event not in self._left:
+            # Nothing is out: it takes the place of what was planned next.
+            left = self._left[1:]
+            self._entry = book.replace_entry(self._entry, composed([event, *left]))
+            self._left = [event, *left]
+        self._count(event)
+        if not guarantee.secure:
+            book.note("seed", guarantee.of)
+        self._released.append(copied(event))
+
+        def settle(less: DpEvent) -> None:
+            """Take `less` for what ran of this release, before a fit fails."""
+            for counted in (self._released, self._ran):
+                if event in counted:
+                    counted[counted.index(event)] = copied(less)
+
+        return settle
+
+    def _count(self, event: DpEvent, *, force: bool = False) -> bool:
+        """Count `event` as planned, or charge it beside that; with `force` in any case.
+
+        Returns whether it fits.
+        """
+        book = self._book
+        fitting = [plan for plan in self._left if plan == event]
+        fitting += [plan for plan in self._left if book.covers(plan, event)]
+        if not fitting:
+            return book.add(self._label, event, self._about, force=force)[1]
+        self._left.remove(fitting[0])
+        self._ran.append(copied(event))
+        return True
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Charge a fit that fails for what it has released, and for all where that is unseen."""
+        try:
+            yield
+        except BaseException as error:
+            book = self._book
+            if self._released or (self._unseen and self._left):
+                error.add_note(
+                    "The ledger stays charged for what this fit may have released before it failed."
+                )
+            if self._released:
+                left = self._left if self._unseen else []
+                book.settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and book.given_back(error):
+                book.drop(self._entry)
+            raise
+
+    def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
+        """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
+        book, problem, fits = self._book, None, True
+        known = list(self._released)
+        for guarantee in guarantees:
+            event = guarantee.event
+            if is_free(event):
+                continue
+            if event in known:
+                known.remove(event)
+                continue
+            try:
+                book.check_match(
+                    guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
+                )
+            except PrivacyError as error:
+                event, problem = non_private(), error
+            fits = self._count(event, force=True) and fits
+        self._entry = book.settle(self._entry, composed(self._ran))
+        if problem is not None:
+            raise problem
+        if not fits:
+            raise PrivacyBudgetError(
+                f"{self._label} cost more than planned, and more than the budget:"
+                f" {book.sentence(self._entry.event, book.split, book.spent(but=self._entry))}"
+                " All of it is recorded."
+            )
+
+
+def copied(event: DpEvent) -> DpEvent:
+    from dpsubspace._core.accounting.accountants import event_from, plain
+
+    return event_from(plain(event))

@@ -1,0 +1,746 @@
+"""Private choice among candidates: features, encodings, estimators, parameters."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.fits.call import explain_unknown_parameters, refuse_moving_steps
+from dpsubspace._core.fits.composites import opened, predictor
+from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._core.fits.outputs import taken
+from dpsubspace._core.fits.saved import FEATURES, Parameter
+from dpsubspace._core.ground.checks import check_bounds, check_choice, check_real, shown, unwrapped
+from dpsubspace._core.ground.compat import nameless
+from dpsubspace._core.ground.forms import LabelArray, Number, Sometimes
+from dpsubspace._core.release.noise import NoiseSource, as_noise
+from dpsubspace._core.release.releases import draw_trials
+from dpsubspace._core.rows.columns import as_column, read_labels
+from dpsubspace._core.rows.inputs import (
+    check_classes,
+    check_rows_and_labels,
+    check_rows_and_targets,
+    checked_by,
+    refuse_collections,
+)
+from dpsubspace._core.rows.records import Records, check_groups, check_order, groups_of_rows
+from dpsubspace._core.rows.same_rows import named_sets, refuse_private_rows, refuse_shared
+from dpsubspace._core.tables.schema import as_schema, read_table
+from dpsubspace._names import public
+from dpsubspace.budget._planner import private_parts
+from dpsubspace.model_selection._spending import (
+    Candidate,
+    Rows,
+    Spending,
+    Trial,
+    given_to,
+    scoring_of,
+)
+from dpsubspace.tables._table_encoder import TableEncoder
+
+# Candidates that are drawn from distributions, for each trial that is expected: two trials are
+# rarely of the same.
+_DRAWS = 10
+
+
+def _has(name: str) -> Callable[[Any], bool]:
+    """Whether the best model, or what it will be made of, has a method of that name."""
+
+    def check(search: PrivateSearch) -> bool:
+        getattr(getattr(search, "best_estimator_", search.estimator), name)  # or AttributeError
+        return True
+
+    return check
+
+
+@public
+class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
+    """Choose among candidates by private rows, and pay for the choice.
+
+    Every candidate that is fitted to private rows to find the best one costs privacy, which a grid
+    search does not count. Here `epsilon` is what everything costs together: fits, scores and the
+    choice. Training all of K candidates costs ``sqrt(K)`` times the noise; a hidden random number
+    of trials, of which only the best is told, costs less than twice the noise whatever the number
+    of candidates. It pays for choices that are worth points, such as features, encodings or kinds
+    of estimators; parameters of which defaults are nearly as good cost more than they bring.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        What is fitted: an estimator of this package, or a Pipeline whose steps are private, work
+        row by row or are frozen. It is cloned. Its own `epsilon` counts only for the ratio in
+        which private steps of a Pipeline share what a trial costs, and its `random_state` is not
+        used. Its `delta` and `neighboring_relation` are left at their defaults, or are those of
+        the search.
+    candidates : dict or list of dict
+        From names of parameters to lists of values, of which all combinations are candidates, or
+        to distributions with a method ``rvs``, of which a public list is drawn before any data are
+        seen. A list of dicts joins their candidates. Values may be estimators: steps of a Pipeline
+        can be exchanged.
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta.
+    method : {"auto", "random", "all"}, default="auto"
+        "random" runs a random number of trials, each of a candidate drawn anew, and tells the best
+        alone. "all" fits each candidate once, with a share of the budget. "auto" takes the one
+        with less noise, which is "all" for up to three candidates, or two where epsilon is large.
+    n_trials : float, default=10
+        Mean of the number of trials of "random", at least 1. The number itself stays hidden. More
+        trials find better candidates and cost little more noise. "all" has no use for it.
+    scoring : callable or None, default=None
+        What a row says of a model: ``scoring(model, X, y)`` returns one number in [0, 1] for each
+        row, larger for better ones, that depends on this row and the model alone. Other numbers
+        are cut to that range. None is whether the label is right, or for regressors 1 less the
+        absolute error in halves of the range of `target_bounds`, at least 0.
+    validation_fraction : float or None, default=0.2
+        Share of the records that are not trained on, but scored. None trains on all of them and
+        scores on public rows, `X_public_val`.
+    target_bounds : tuple (low, high) or None, default=None
+        Public range of the targets, which scores of regressors need; two numbers, or two arrays of
+        shape (n_targets,). It is not passed to candidates. Classifiers have no use for it, nor has
+        a `scoring` that is given.
+    n_jobs : int or None, default=None
+        Number of trials that run at once, by joblib; None is 1 unless a ``parallel_config`` says
+        otherwise.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        Model of the best trial, fitted to the records that were not held out. Its own ``privacy_``
+        is that of the search: no smaller cost is true of it.
+    best_params_ : dict
+        Its candidate.
+    best_score_ : float
+        Its score, with the noise that was paid for, or exact on public rows. It is the largest of
+        several: too good on average.
+    classes_ : ndarray of shape (n_classes,)
+        Sorted labels, of classifiers.
+    privacy_ : PrivacyGuarantee
+        What the fit cost and what that rests on. It is set just before the first release: a fit
+        that fails later keeps it, since the budget is gone.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where `X` has names that are strings.
+
+    See Also
+    --------
+    privacy_cost : What a grid search would cost: its fits listed, without the scores.
+    select_public : Chooses public data, without a fit.
+    share_budget : Shares a budget among the steps of one Pipeline.
+
+    Notes
+    -----
+    A trial draws a candidate, fits it to the training records and releases its score, the sum of
+    one number in [0, 1] for each held-out record (L2 bound 1), with Gaussian noise of the mu of the
+    fit. Records are held out by their position and public coins, persons as a whole. A record is
+    in one of the two, so that a trial costs the larger of the two and not the sum: a Gaussian
+    mechanism of that mu.
+
+    "random": the event is ``RepeatAndSelectDpEvent`` over that Gaussian, with the mean `n_trials`
+    and the shape 0 (Papernot, Steinke, 2022, Theorem 2): the number of trials has a logarithmic
+    distribution, ``P(k) = (1 - g)^k / (k log(1 / g))``. At epsilon 1, delta 1e-5 and 10 trials its
+    noise is 1.88 times that of a single fit. The theorem needs all trials below one Renyi curve,
+    which equal mu are, and the number of trials hidden: nothing that is stored or shown tells
+    it, and lost trials are forgotten. **The time that a fit takes tells it roughly**, and so do the
+    load and the memory of the machine: keep those to yourself. "all": the event is one Gaussian
+    mechanism, of mu^2 the sum over candidates.
+
+    Candidates with a `batch_size`: "random" takes the Renyi curve of the candidate of the smallest
+    batches as the common one, and the others get as much noise as it takes to stay below it;
+    "all" composes all fits and scores one after another. The event says which.
+
+    Everything that can be wrong with parameters of candidates is found before anything is spent.
+    A trial that fails later scores as if it were always wrong, and what went wrong is not told,
+    nor are warnings of trials, since these might tell of rows.
+
+    Assumed public: the numbers of rows and features, the set of labels if it is read from `y`, the
+    candidates, and all parameters but `random_state`. The best score is biased upwards. Scores of
+    ``score`` on other private rows are not protected.
+
+    References
+    ----------
+    Papernot, Steinke. "Hyperparameter tuning with Renyi differential privacy". ICLR 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from dpsubspace import DPSGDFClassifier, PrivateSearch
+    >>> X, y = load_digits(return_X_y=True)
+    >>> candidates = {"row_norm": ["l2", 60.0], "loss": ["log_loss", "hinge"]}
+    >>> search = PrivateSearch(DPSGDFClassifier(), candidates, epsilon=3.0, random_state=0)
+    >>> _ = search.fit(X, y)
+    >>> search.best_params_["row_norm"]
+    'l2'
+    >>> search.privacy_.epsilon
+    3.0
+    """
+
+    # scikit-learn passes these on without being asked.
+    __metadata_request__fit: ClassVar = {
+        "X_public": True,
+        "y_public": True,
+        "X_public_val": True,
+        "y_public_val": True,
+    }
+
+    n_features_in_: int
+
+    # Set by `fit`.
+    best_estimator_: Any
+    best_params_: Mapping[str, Any]
+    best_score_: float
+
+    _saved: ClassVar = {
+        **FEATURES,
+        "classes_": Sometimes(LabelArray("classes")),
+        "best_estimator_": Parameter(),
+        "best_params_": Parameter(),
+        "best_score_": Number(-math.inf, math.inf),
+    }
+
+    @explain_unknown_parameters
+    def __init__(
+        self,
+        estimator: Any,
+        candidates: Any,
+        *,
+        epsilon: float = 1.0,
+        delta: float | str = "auto",
+        method: str = "auto",
+        n_trials: float = 10,
+        scoring: Callable[..., Any] | None = None,
+        validation_fraction: float | None = 0.2,
+        target_bounds: Any = None,
+        n_jobs: int | None = None,
+        neighboring_relation: str = "zero_out",
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.estimator = estimator
+        self.candidates = candidates
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.n_trials = n_trials
+        self.scoring = scoring
+        self.validation_fraction = validation_fraction
+        self.target_bounds = target_bounds
+        self.n_jobs = n_jobs
+        self.neighboring_relation = neighboring_relation
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        groups: Any = None,
+        X_public: Any = None,
+        y_public: Any = None,
+        X_public_val: Any = None,
+        y_public_val: Any = None,
+    ) -> Self:
+        """Fit candidates to private rows, and keep the best.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Private rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Their labels or targets.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
+        X_public : array-like of shape (m, n_features) or tuple of such, optional
+            Public rows, passed to candidates that take them. A tuple is never sliced by
+            cross-validation.
+        y_public : array-like of shape (m,), or tuple of such, optional
+            Their labels, in the form of `X_public`.
+        X_public_val : array-like of shape (m, n_features) or tuple of one, optional
+            Public rows to score on, with ``validation_fraction=None``: rows like the private ones.
+        y_public_val : array-like of shape (m,), or tuple of one, optional
+            Their labels or targets.
+
+        Returns
+        -------
+        self : object
+            The fitted search.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has been
+            released then and no privacy spent.
+        PrivacyError
+            If a candidate cannot be counted inside of a search.
+        RuntimeError
+            If the best trial has no model; the budget is spent then.
+        """
+        plan = self._plan()
+        public = {
+            "X_public": X_public,
+            "y_public": y_public,
+            "X_public_val": X_public_val,
+            "y_public_val": y_public_val,
+        }
+        refuse_collections(self, X=X, y=y, groups=groups, **public)
+        X, y = _checked(self, X, y, groups)
+        records = check_groups(groups, X)
+        outputs, labels = self._outputs(y, records)
+        for name in ("public", "public_val"):
+            _refuse_private(self.estimator, X, y, name, public)
+        train = {"X_public": X_public, "y_public": y_public, "groups": groups}
+        rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
+        given_to(plan.estimator, rows.train)  # ValueError where that cannot be passed on
+        sets = {"n_public": int(X_public is not None), "labelled": y_public is not None}
+        sizes = Sizes(records.n, self.n_features_in_, outputs, **sets, persons=records.grouped)
+        spending = plan.spending(sizes, labels)
+        if records.grouped:
+            for candidate in spending.candidates:
+                refuse_moving_steps("the last step", candidate.estimator)
+        noise = as_noise(plan.random_state)
+        candidates = f"{len(spending.candidates)} candidates"
+        read = () if labels is None else (f"set of labels ({len(labels)})",)
+        held_out = "public rows to score" if plan.fraction is None else "which records are scored"
+        assumed, budget = (*read, candidates, held_out), spending.budget(plan.target)
+        call = PrivateCall(self, budget, noise, records, self.n_features_in_, assumed)
+        trials = plan.trials(spending, noise, call.guarantee.delta)
+        scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
+        call.open()  # the scores are released by the trials, of which each has its own account
+        with warnings.catch_warnings():
+            # Also around all trials: threads that leave filters of their own bring back those of
+            # others, in any order.
+            warnings.simplefilter("ignore")
+            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
+        if model is None:
+            raise RuntimeError(
+                "the best trial has no model, and the budget is spent. The error is not shown,"
+                " because it might reveal something about rows: fit the candidates to public or"
+                " made-up rows to see it."
+            )
+        for _, part in private_parts(model, fitted=True):
+            if hasattr(part, "privacy_"):  # one without columns was not fitted
+                part._state(self.privacy_)
+        if labels is not None:
+            self.classes_ = labels
+        self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
+        return self
+
+    def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
+        if not is_classifier(self.estimator):
+            return (y.shape[1] if is_regressor(self.estimator) and y.ndim == 2 else 1), None
+        last = predictor(self.estimator, fitted=False)
+        labels = check_classes(y, getattr(last, "classes", None), grouped=records.grouped)[0]
+        return (1 if len(labels) == 2 else len(labels)), labels
+
+    # Cost -------------------------------------------------------------------------------------
+
+    def _plan(self) -> _SearchRequest:
+        target = checked_target(self)
+        check_choice("method", self.method, ("auto", "random", "all"))
+        check_real("n_trials", self.n_trials, low=1, high=1e4, include_low=True, include_high=True)
+        if self.validation_fraction is not None:
+            check_real("validation_fraction", self.validation_fraction, low=0, high=1)
+        if not (self.scoring is None or callable(self.scoring)):
+            raise ValueError(
+                "`scoring` must be None or a function (model, X, y) that returns a number in [0, 1]"
+                f" for each row, got {shown(self.scoring)}. Scorers of scikit-learn return one"
+                " number for all rows, which a single row can change a lot."
+            )
+        if self.scoring is None:
+            if is_regressor(self.estimator):
+                if self.target_bounds is None:
+                    raise ValueError(
+                        "`target_bounds` of the search must be given for a regressor, since errors"
+                        " are scored in parts of them: pass the range of the targets that the"
+                        " estimator has, such as PrivateSearch(..., target_bounds=(0, 100))."
+                    )
+                check_bounds("target_bounds", self.target_bounds)
+            elif not is_classifier(self.estimator):
+                raise ValueError(
+                    "`scoring` must be given for an estimator that is neither a classifier nor a"
+                    " regressor."
+                )
+        as_noise(self.random_state if isinstance(self.random_state, int) else None)
+        return _SearchRequest(
+            target,
+            self.estimator,
+            tuple(_listed(self.candidates, float(self.n_trials))),
+            self.method,
+            float(self.n_trials),
+            self.validation_fraction,
+            self.random_state,
+        )
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        plan = self._plan()
+        return plan.spending(sizes, None).budget(plan.target)
+
+    # What the best model can do -----------------------------------------------------------------
+
+    @available_if(_has("predict"))
+    @nameless
+    def predict(self, X: Any) -> np.ndarray:
+        """Return predictions of the best model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+            Labels or numbers.
+        """
+        return self._best.predict(X)
+
+    @available_if(_has("predict_proba"))
+    @nameless
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return class probabilities by the best model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``; each row adds up to 1.
+        """
+        return self._best.predict_proba(X)
+
+    @available_if(_has("predict_log_proba"))
+    @nameless
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return logarithms of class probabilities by the best model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of ``classes_``.
+        """
+        return self._best.predict_log_proba(X)
+
+    @available_if(_has("decision_function"))
+    @nameless
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return scores of rows by the best model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes, positive where the second is predicted.
+        """
+        return self._best.decision_function(X)
+
+    @available_if(_has("transform"))
+    @nameless
+    def transform(self, X: Any) -> np.ndarray:
+        """Return rows as the best model transforms them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_columns)
+            Transformed rows.
+        """
+        return self._best.transform(X)
+
+    @available_if(_has("score"))
+    @nameless
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the score of the best model on rows; an exact number, which is not private.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), optional
+            Their labels or targets.
+
+        Returns
+        -------
+        float
+            Accuracy of classifiers, R^2 of regressors.
+        """
+        return self._best.score(X, y)
+
+    @property
+    def _best(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "best_estimator_")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
+        tags.transformer_tags, tags.target_tags = inner.transformer_tags, inner.target_tags
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.non_deterministic = True
+        return tags
+
+
+# What is planned ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _SearchRequest:
+    target: Target
+    estimator: Any
+    params: Sequence[Mapping[str, Any]]
+    method: str
+    n_trials: float
+    fraction: float | None
+    random_state: Any
+
+    def held_out(self, n: int) -> int:
+        if self.fraction is None:
+            return 0
+        held_out = max(1, round(self.fraction * n))
+        if held_out >= n:
+            raise ValueError(
+                f"validation_fraction={self.fraction:g} of {n} records leaves none to train on."
+            )
+        return held_out
+
+    def spending(self, sizes: Sizes, labels: np.ndarray | None) -> Spending:
+        n = sizes.n_samples
+        of_fits = {
+            "n_samples": None if n is None else n - self.held_out(n),
+            "n_features": sizes.n_features,
+            "n_outputs": sizes.n_outputs,
+            "n_public": sizes.n_public,
+            "labelled": sizes.labelled,
+        }
+        candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
+        if labels is not None:  # of which training rows may lack one
+            for candidate in candidates:
+                last = predictor(candidate.estimator, fitted=False)
+                last.set_params(
+                    **({"classes": labels.tolist()} if hasattr(last, "classes") else {})
+                )
+        return Spending.of(
+            candidates,
+            self.target,
+            n,
+            method=self.method,
+            n_trials=self.n_trials,
+            scored=self.fraction is not None,
+        )
+
+    def rows(
+        self,
+        X: Any,
+        y: np.ndarray,
+        records: Records,
+        train: Mapping[str, Any],
+        public: tuple[Any, Any],
+    ) -> Rows:
+        """Rows to train on and rows to score, by public coins on the positions of records."""
+        known = [value is not None for value in public]
+        if self.fraction is None:
+            if not all(known):
+                raise ValueError(
+                    "validation_fraction=None scores on public rows: pass `X_public_val` and"
+                    " `y_public_val`."
+                )
+            X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
+            of_fit = {"X": X, "y": y, **train}
+            return Rows(of_fit, X_val, np.asarray(y_val), None, records.unit)
+        if any(known):
+            raise ValueError("`X_public_val` needs validation_fraction=None.")
+        if records.grouped and self.target.neighboring_relation == "replace_one":
+            raise ValueError(
+                "neighboring_relation='replace_one' and `groups` need public rows to score on: set"
+                " validation_fraction=None, since a person of another name would move others from"
+                " training to scoring."
+            )
+        order = np.random.default_rng(0).permutation(records.n)
+        held = np.sort(order[: self.held_out(records.n)])
+        scored = np.zeros(records.n, dtype=bool)
+        scored[held] = True
+        scored = scored if records.index is None else scored[records.index]
+        rows, fitted = np.flatnonzero(scored), np.flatnonzero(~scored)
+        groups = groups_of_rows(train["groups"], fitted)
+        of_fit = {**train, "groups": groups, "X": taken(X, fitted), "y": y[fitted]}
+        return Rows(of_fit, taken(X, rows), y[rows], records.taken(held), records.unit)
+
+    def trials(self, spending: Spending, noise: NoiseSource, delta: float) -> list[Trial]:
+        """All trials: each candidate once, or a number that must stay hidden."""
+        drawn: Iterable[int] = range(len(spending.candidates))
+        if not spending.all:
+            drawn = draw_trials(noise.child("trials"), self.n_trials, len(spending.candidates))
+        score = None if self.fraction is None else spending.score_budget(self.target)
+        return [
+            Trial(
+                spending.candidates[chosen],
+                None if noise.secure else int(noise.child(f"fit {i}").public().integers(2**31)),
+                score,
+                noise.child(f"score {i}"),
+                delta,
+            )
+            for i, chosen in enumerate(drawn)
+        ]
+
+
+def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
+    spaces = [candidates] if isinstance(candidates, Mapping) else candidates
+    if not isinstance(spaces, (list, tuple)) or not spaces:
+        raise ValueError(
+            "`candidates` must be a dict from names of parameters to lists of values or to"
+            f" distributions, or a list of such dicts, got {shown(candidates)}."
+        )
+    for space in spaces:
+        if not isinstance(space, Mapping):
+            raise ValueError(f"`candidates` must hold dicts, got {shown(space)}.")
+        for name, values in space.items():
+            many = isinstance(values, (list, tuple, np.ndarray)) and len(values)
+            if not (many or hasattr(values, "rvs")):
+                raise ValueError(
+                    f"candidates[{name!r}] must be a list of values, which is not empty, or a"
+                    f" distribution, got {shown(values)}."
+                )
+        if any(hasattr(values, "rvs") for values in space.values()):
+            draws = max(1, round(_DRAWS * n_trials / len(spaces)))
+            yield from ParameterSampler(dict(space), n_iter=draws, random_state=0)
+        else:
+            yield from ParameterGrid(dict(space))
+
+
+# What is given ---------------------------------------------------------------------------------
+
+
+def _checked(search: PrivateSearch, X: Any, y: Any, groups: Any) -> tuple[Any, np.ndarray]:
+    """Rows and targets; ValueError where they cannot be used.
+
+    The rows of a data frame that is encoded are left to the checks of the candidates.
+    """
+    X, y = unwrapped("X", X), unwrapped("y", y)
+    check_order(X, y=y, groups=groups)
+    if not _of_tables(search.estimator):
+        check = check_rows_and_targets if is_regressor(search.estimator) else check_rows_and_labels
+        rows, y = check(search, X, y)
+        return (X if hasattr(X, "iloc") else rows), y
+    read = as_column if is_regressor(search.estimator) else read_labels
+    y = checked_by(np.asarray, read(y))
+    if not hasattr(X, "columns") or len(X) != len(y):
+        raise ValueError(
+            "a ColumnTransformer or a TableEncoder needs a data frame `X` with a `y` of its length."
+        )
+    search.n_features_in_ = X.shape[1]
+    return X, y
+
+
+def _of_tables(estimator: Any) -> bool:
+    inside = (type(node.model) for node in opened(estimator).walk(frozen=False))
+    return any(kind in (ColumnTransformer, TableEncoder) for kind in inside)
+
+
+def _refuse_private(
+    estimator: Any, X: Any, y: np.ndarray, name: str, public: Mapping[str, Any]
+) -> None:
+    """ValueError where public rows or targets are those of the search, by all trials alike."""
+    sets = named_sets(f"X_{name}", public[f"X_{name}"])
+    refuse_shared(X, sets)
+    refuse_shared(y, named_sets(f"y_{name}", public[f"y_{name}"]), "y")
+    found = _compared(estimator, {"X": X, **sets})
+    refuse_private_rows(found.pop("X", None), found)
+
+
+def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Sets of rows as they can be compared before a fit reads them; none where they cannot.
+
+    They are read by the schema of a table if there is one, and else as columns of numbers.
+    """
+    inside = (node.model for node in opened(estimator).walk(frozen=False))
+    encoder = next((each for each in inside if type(each) is TableEncoder), None)
+    found: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):  # the fits say what is wrong, in their own words
+        for name, rows in sets.items():
+            if encoder is not None:
+                found[name] = read_table(rows, as_schema(encoder.schema))
+            elif sparse.issparse(rows):
+                found[name] = sparse.csr_array(rows)
+            else:
+                is_frame = hasattr(rows, "select_dtypes")
+                numbers = rows.select_dtypes("number") if is_frame else rows
+                found[name] = np.asarray(numbers, dtype=np.float64)
+    widths = {rows.shape[1:] for rows in found.values() if encoder is None}
+    return found if len(found) == len(sets) and len(widths) < 2 else {}
+
+
+# Running -----------------------------------------------------------------------------------------
+
+
+def _ran(
+    trials: Iterable[Trial], rows: Rows, scoring: Callable[..., Any], n_jobs: int | None
+) -> Iterator[tuple[float, Any, Mapping[str, Any]]]:
+    """Score, model and candidate of each trial; one after another they are never all in memory."""
+    trials, workers = list(trials), effective_n_jobs(n_jobs)  # pyright: ignore[reportArgumentType]
+    if workers == 1:
+        found: Iterable[Any] = (trial.run(rows, scoring) for trial in trials)
+    else:  # whatever a configuration says, nothing is printed: it would count the trials
+        tasks = (delayed(trial.run)(rows, scoring) for trial in trials)
+        parallel: Any = Parallel(n_jobs=n_jobs, verbose=0)
+        found = parallel(tasks)
+    for trial, (score, model) in zip(trials, found, strict=True):
+        yield score, model, trial.candidate.params
+
+
+def _best(
+    found: Iterable[tuple[float, Any, Mapping[str, Any]]],
+) -> tuple[float, Any, Mapping[str, Any]]:
+    """The largest score, and the first of equal ones.
+
+    Trials are independent and of one distribution, so that to take the first is to draw one.
+    """
+    return max(found, key=lambda each: each[0])

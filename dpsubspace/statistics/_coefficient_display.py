@@ -1,0 +1,175 @@
+"""The plot of coefficients with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from dpsubspace._core.ground.plotting import Display, styled
+from dpsubspace._names import public
+from dpsubspace.statistics._coefficients import PrivateCoefficients
+
+
+@public
+@dataclass(kw_only=True, eq=False, repr=False)
+class CoefficientDisplay(Display):
+    """Coefficients of a regression with their intervals: a forest plot.
+
+    A point for each coefficient, and a line for its interval. An interval without ends goes
+    from one side of the axes to the other. Odds ratios are on a logarithmic axis.
+
+    Made by :meth:`from_coefficients`, of what :func:`private_coefficients` released. It costs
+    nothing more.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        Names of the coefficients.
+    estimate : array-like of shape (n_terms,)
+        Coefficients, or odds ratios.
+    low, high : array-like of shape (n_terms,)
+        Ends of the intervals.
+    score_name : str, default="coefficient"
+        What is drawn, at the axis.
+    odds : bool, default=False
+        Whether these are odds ratios: the axis is then logarithmic, with a line at 1.
+
+    Attributes
+    ----------
+    terms, estimate, low, high, score_name, odds
+        As given.
+    ax_ : matplotlib Axes
+        Axes with the points.
+    figure_ : matplotlib Figure
+        Their figure.
+    points_ : matplotlib Artist
+        Points of the coefficients.
+    lines_ : matplotlib Artist
+        Lines of the intervals.
+
+    See Also
+    --------
+    private_coefficients : Releases what is drawn here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace import private_coefficients
+    >>> from dpsubspace.statistics import CoefficientDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, size=(20_000, 2))
+    >>> y = X[:, 0] + rng.normal(scale=5, size=20_000) > X[:, 1]
+    >>> found = private_coefficients(X, target=y, bounds=(0, 10), random_state=0)
+    >>> CoefficientDisplay.from_coefficients(found).terms
+    ('x0', 'x1')
+    """
+
+    terms: Sequence[str]
+    estimate: Any
+    low: Any
+    high: Any
+    score_name: str = "coefficient"
+    odds: bool = False
+
+    @classmethod
+    def from_coefficients(
+        cls,
+        coefficients: PrivateCoefficients,
+        *,
+        ax: Any = None,
+        **plot_params: Any,
+    ) -> Self:
+        """Draw released coefficients but for the intercept, those of odds as ratios.
+
+        Parameters
+        ----------
+        coefficients : PrivateCoefficients
+            What :func:`private_coefficients` returned.
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        **plot_params : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : CoefficientDisplay
+            The picture and its data.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
+        cls._pyplot()
+        odds = coefficients.family == "logistic"
+        names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
+        columns = coefficients._columns()
+        estimate, low, high = (
+            columns[name][1:] for name in (names if odds else ("estimate", "low", "high"))
+        )
+        name = "odds ratio" if odds else "coefficient"
+        display = cls(
+            terms=coefficients.terms[1:],
+            estimate=estimate,
+            low=low,
+            high=high,
+            score_name=f"{name} ({coefficients.level:.0%} interval)",
+            odds=odds,
+        )
+        return display.plot(ax=ax, **plot_params)
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        line_kw: dict[str, Any] | None = None,
+    ) -> Self:
+        """Draw the coefficients.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        line_kw : dict or None, default=None
+            Passed to ``ax.hlines`` for the intervals.
+
+        Returns
+        -------
+        display : CoefficientDisplay
+            This object, with the artists.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
+        estimate, low, high = (
+            np.asarray(x, dtype=float) for x in (self.estimate, self.low, self.high)
+        )
+        ax = self._draw_in(ax, (6.4, 1.0 + 0.3 * len(estimate)))
+        places, none = np.arange(len(estimate)), 1.0 if self.odds else 0.0
+        if self.odds:
+            ax.set_xscale("log")
+        closed = np.isfinite(low) & np.isfinite(high) & ((low > 0) | (not self.odds))
+        shown = np.concatenate([[none], low[closed], high[closed]])
+        # Of all intervals that have ends; those that have none go as far as the axes do.
+        if self.odds:
+            left, right = shown.min() / 1.2, shown.max() * 1.2
+        else:
+            margin = 0.05 * max(float(np.ptp(shown)), 1e-12)
+            left, right = shown.min() - margin, shown.max() + margin
+        ax.set_xlim(left, right)
+        if self.odds:  # plain numbers, and not powers of ten
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.xaxis.set_minor_formatter("{x:g}" if right < 10 * left else "")
+        ends = np.clip(low, left, right), np.clip(high, left, right)
+        self.lines_ = ax.hlines(places, *ends, **styled(line_kw, color="#0072b2"))
+        self.points_ = ax.plot(np.clip(estimate, left, right), places, "o", color="#0072b2")[0]
+        ax.axvline(none, color="#666666", linewidth=0.8, linestyle=":")
+        ax.set_yticks(places, [str(term) for term in self.terms])
+        ax.invert_yaxis()
+        ax.set_xlabel(self.score_name)
+        return self

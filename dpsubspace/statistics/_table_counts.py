@@ -1,0 +1,474 @@
+"""Private counts of the rows of a table: histograms and cross tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
+from dpsubspace._core.accounting.permission import payer_of
+from dpsubspace._core.fits.call import private_function
+from dpsubspace._core.fits.estimator import PrivateCall
+from dpsubspace._core.ground.checks import check_real, shown, shown_first
+from dpsubspace._core.release.noise import as_noise
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records, check_groups
+from dpsubspace._core.rows.remote import sum_over_parts
+from dpsubspace._core.statistics.table_cells import cell_total, counts_l1_sum, counts_sum
+from dpsubspace._core.statistics.table_intervals import (
+    CountNoise,
+    around,
+    holding,
+    onto_margins,
+    onto_total,
+)
+from dpsubspace._core.tables.cells import (
+    CellColumn,
+    cells_of_columns,
+    read_columns,
+    values_of,
+    warn_of_unlisted,
+)
+from dpsubspace._core.tables.schema import Schema, Table, as_schema
+from dpsubspace._names import public
+from dpsubspace.exceptions import PrivacyWarning, warn
+from dpsubspace.statistics._printed_tables import as_html, as_text
+
+# Most cells of a table, and most rows of it that are printed.
+_MOST, _PRINTED = 10_000_000, 40
+
+
+@public
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivateCounts(PrivateResult):
+    """Released counts of a histogram or of a cross table, with intervals.
+
+    Printing shows the table.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Names of the columns, one for each axis of the arrays.
+    labels : tuple of tuple
+        What the cells along each axis are called: categories, or ranges of numbers as text. The
+        last ones may be "not listed", for values that the schema does not have, and "missing".
+    counts : ndarray
+        Counts that are not negative and add up to `n`, also within the counts of each column.
+    low, high : ndarray
+        Ends of the interval of each count, by itself. It holds the count.
+    noisy : ndarray
+        Counts as they were released, with their noise.
+    n : int
+        Number of records, which is public.
+    unit : str
+        What is counted: ``"row"`` or ``"person"``.
+    level : float
+        How often an interval covers the exact count of these rows.
+    mechanism : str
+        What noise was added: ``"laplace"`` or ``"gaussian"``; ``"none"`` for an epsilon of inf.
+    scale : float
+        Scale of the Laplace noise of each count, or standard deviation of Gaussian noise.
+    edges : dict of str to ndarray
+        Edges of the cells of columns of numbers.
+    privacy_ : PrivacyGuarantee or None
+        What the call cost and what that rests on.
+
+    See Also
+    --------
+    private_counts : Returns one.
+    PrivateCountsDisplay : Draws one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsubspace.statistics import PrivateCounts
+    >>> counts = np.array([70.0, 30.0])
+    >>> table = PrivateCounts(
+    ...     ("ward",), (("A", "B"),), counts, counts - 3, counts + 3, counts, 100, "row", 0.95
+    ... )
+    >>> print(table)
+    Rows by ward (n = 100; 95% intervals, for noise alone)
+    ward  count   low  high
+    A      70.0  67.0  73.0
+    B      30.0  27.0  33.0
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[Any, ...], ...]
+    counts: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    noisy: np.ndarray
+    n: int
+    unit: str
+    level: float
+    mechanism: str = "none"
+    scale: float = 0.0
+    edges: dict[str, np.ndarray] = field(default_factory=dict)
+    privacy_: PrivacyGuarantee | None = None
+
+    def margin(self, columns: str | Sequence[str]) -> PrivateCounts:
+        """Give counts of some of the columns, added up over the others.
+
+        Nothing more is released. The noise of a sum of k cells is about sqrt(k) times that of one,
+        and the interval is that of the sum.
+
+        Parameters
+        ----------
+        columns : str or list of str
+            Columns to keep, in any order.
+
+        Returns
+        -------
+        PrivateCounts
+            Their counts, which add up as those of this table do.
+        """
+        kept = _names(columns, self.columns)
+        gone = tuple(axis for axis, name in enumerate(self.columns) if name not in kept)
+        left = [name for name in self.columns if name in kept]
+        order = [left.index(name) for name in kept]
+        k = math.prod(self.counts.shape[axis] for axis in gone)
+        counts, noisy = (each.sum(axis=gone).transpose(order) for each in (self.counts, self.noisy))
+        low, high = holding(counts, *_around(noisy, self._noise, self.level, k, self.n))
+        return replace(
+            self,
+            columns=tuple(kept),
+            labels=tuple(self.labels[self.columns.index(name)] for name in kept),
+            counts=counts,
+            low=low,
+            high=high,
+            noisy=noisy,
+            scale=self.scale if k == 1 else math.nan,
+            edges={name: edge for name, edge in self.edges.items() if name in kept},
+        )
+
+    def to_frame(self) -> Any:
+        """Give the counts as a data frame of pandas, a row for each cell.
+
+        Returns
+        -------
+        DataFrame
+            The columns of the table, and "count", "low", "high", "share" (of all `n`) and "noisy".
+        """
+        import pandas as pd
+
+        cells = zip(*product(*self.labels), strict=True)
+        frame = pd.DataFrame(dict(zip(self.columns, map(list, cells), strict=True)))
+        for name, values in (("count", self.counts), ("low", self.low), ("high", self.high)):
+            frame[name] = values.ravel()
+        frame["share"] = self.counts.ravel() / self.n
+        frame["noisy"] = self.noisy.ravel()
+        return frame
+
+    @property
+    def _noise(self) -> CountNoise:
+        if math.isnan(self.scale):
+            raise ValueError(
+                "take margins of the whole table: this one has noise of several cells."
+            )
+        return CountNoise(self.mechanism, self.scale)
+
+    @property
+    def _title(self) -> str:
+        return (
+            f"{self.unit.capitalize()}s by {' and '.join(self.columns)} (n = {self.n:,};"
+            f" {100 * self.level:g}% intervals, for noise alone)"
+        )
+
+    def _lines(self) -> tuple[list[list[str]], int]:
+        """Cells of a printed table, its head first, and how many rows are left out."""
+        n_cells, lines = self.counts.size, [[*self.columns, "count", "low", "high"]]
+        for place in range(min(n_cells, _PRINTED)):
+            at = np.unravel_index(place, self.counts.shape)
+            names = [str(names[i]) for names, i in zip(self.labels, at, strict=True)]
+            numbers = (values[at] for values in (self.counts, self.low, self.high))
+            lines.append([*names, *(f"{number:,.1f}" for number in numbers)])
+        return lines, n_cells - (len(lines) - 1)
+
+    def __repr__(self) -> str:
+        lines, more = self._lines()
+        rest = [f"... and {more:,} more cells: see to_frame()"] if more else []
+        return "\n".join([self._title, *as_text(lines, len(self.columns)), *rest])
+
+    def _repr_html_(self) -> str:
+        lines, more = self._lines()
+        rest = f"<p>and {more:,} more cells: see to_frame()</p>" if more else ""
+        return as_html(self._title, lines, len(self.columns)) + rest
+
+
+@private_function
+def private_counts(
+    frame: Any,
+    schema: Any,
+    columns: Any,
+    *,
+    bins: Any = 10,
+    epsilon: float = 1.0,
+    delta: float | str = "auto",
+    neighboring_relation: str = "zero_out",
+    level: float = 0.95,
+    random_state: int | np.random.RandomState | None = None,
+    groups: Any = None,
+) -> PrivateCounts:
+    """Release how many rows of a table are in each cell: a histogram, or a cross table.
+
+    The cells are public: categories of the schema, and ranges between public edges for numbers.
+    Every cell is counted, also where nobody is, and none is suppressed. Each count has an interval.
+
+    Parameters
+    ----------
+    frame : data frame of n_samples rows, of pandas, Polars, Arrow or Dask
+        Private rows. An array must have the columns of the schema, in its order.
+    schema : Schema or dict
+        What is public about the columns: see :class:`Schema`.
+    columns : str or list of str
+        One column of the schema for a histogram, or several for a cross table of all of them.
+    bins : int, list of float, or dict of str to either, default=10
+        Cells of columns of numbers: how many between the ends of the range in the schema (equal
+        ones, on the logarithmic scale of a column with ``log=True``), or their public edges. A cell
+        holds its lower edge and not its upper one. The first and the last also hold all numbers
+        beyond them, and are called ``"(-inf, 40)"`` and ``"[80, inf)"`` where the range of the
+        schema goes on there. A dict is by column. It has no effect on columns of categories.
+    epsilon : float, default=1.0
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added.
+        Inside of a :class:`PrivacyLedger` it must be given.
+    delta : float or "auto", default="auto"
+        Small additive allowance of the guarantee beside `epsilon`. "auto" is 0, for which Laplace
+        noise is best, and inside a :class:`PrivacyLedger` it is the ledger's delta.
+    neighboring_relation : {"zero_out", "replace_one"}, default="zero_out"
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both.
+    level : float, default=0.95
+        How often intervals are to cover the exact number of these rows. They are about noise alone,
+        and each is for one number by itself.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+    groups : array-like of shape (n_samples,), optional
+        Who each row belongs to, in numbers or text. All rows of one person are then protected
+        together: the unit of the guarantee is the person, and the number of persons takes the
+        place of the number of rows in everything that follows from it. A person's rows count
+        as one together: each of ten rows counts for a tenth. None protects single rows.
+
+    Returns
+    -------
+    PrivateCounts
+        Counts with intervals, and what the call cost as ``privacy_``.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of its range or the data cannot be used; nothing has been
+        released then and no privacy spent.
+
+    See Also
+    --------
+    private_summary : Counts, shares, means and quantiles of all columns of a table.
+    private_quantile : Quantiles without cells.
+
+    Notes
+    -----
+    Released: the counts of all cells, once. A row is in one cell. Where it becomes null, one count
+    moves by 1 (L1 and L2 norm 1); where it is replaced, one falls by 1 and another rises by 1 (L1
+    norm 2, L2 norm sqrt(2)). Rows of a person count for parts that add up to at most 1, and what
+    they bring is a weighted mean of what single rows would bring: the same bounds hold. The noise
+    of a count therefore does not depend on how many cells there are. Event: one Laplace mechanism
+    of `epsilon`, or one Gaussian mechanism. Assumed public: the number of rows (with `groups`, of
+    persons), the schema, the edges of cells, all parameters, and that the data pass the checks.
+
+    Outside of a ledger Laplace noise is taken, which has no delta, unless another `delta` is given
+    with which Gaussian noise makes shorter intervals. Inside of a :class:`PrivacyLedger` with a
+    delta noise is Gaussian, since it adds up with everything else there at the least cost.
+    At epsilon 1 intervals of 95 % are 3.0 counts to either side with Laplace noise and, at a delta
+    of 1e-5, 7.3 with Gaussian noise. `mechanism` and `scale` of the result say what was taken.
+
+    With `groups`, a count is a number of persons: someone whose rows are all in one cell counts
+    there as 1, and someone with half of the rows in each of two cells as a half in both. The counts
+    add up to the number of persons. To count persons who ever had a value, make one row of each
+    person first, which is a step inside of a person and costs nothing. The number of rows that are
+    in a cell has no bound for one person, and is not released.
+
+    An interval goes as far to either side of the released count as noise goes with the chance
+    `level`, and is cut to 0 and n. A released count below 0 or above n is brought to that number
+    first. This brings it nearer to any count that is possible, so that the interval covers
+    whenever it would have covered otherwise, and an interval from 0 to 0 never says that a cell is
+    surely empty. Intervals cover the exact count of these rows, and not that of a population
+    from which they may have been drawn. `counts` is
+    postprocessing: the margins of each column are brought to the nearest numbers that are not
+    negative and add up to n, and the cells to the nearest that have these margins. An interval
+    that such a count would lie outside of is widened to it.
+
+    In a table of many cells, noise makes counts where nobody is. Of K empty cells, about
+    ``K / (2 e^epsilon)`` are released as 1 or more with Laplace noise, and each has the noise that
+    a single cell would have. A warning says how many to expect, before anything is charged, where
+    the average count is below the noise.
+
+    SQL, joins of tables, cells whose names are private as well, and survey weights are beyond this
+    function: see OpenDP and Tumult Analytics.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from dpsubspace import private_counts
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame(
+    ...     {"age": rng.integers(18, 90, 5000), "ward": rng.choice(["A", "B"], 5000)}
+    ... )
+    >>> schema = {"age": (18, 90), "ward": ["A", "B"]}
+    >>> found = private_counts(
+    ...     table, schema, ["age", "ward"], bins={"age": [18, 40, 65, 90]}, epsilon=1.0
+    ... )
+    >>> found.counts.shape  # 3 ranges of ages; wards A, B and any other
+    (3, 3)
+    >>> round(found.counts.sum())
+    5000
+    >>> ages = found.margin("age")
+    >>> bool(abs(ages.counts[0] - (table["age"] < 40).sum()) < 50)
+    True
+    """
+    target = Target(epsilon, delta, neighboring_relation).checked(pure=True)
+    check_real("level", level, low=0, high=1)
+    schema = as_schema(schema)
+    names = _names(columns, tuple(schema))
+    axes = cells_of_columns(schema, names, bins)
+    shape = tuple(len(axis.labels) for axis in axes)
+    if math.prod(shape) > _MOST:
+        raise ValueError(
+            f"these columns have {math.prod(shape):,} cells together, and at most {_MOST:,} are"
+            " counted: take fewer columns, or fewer `bins`."
+        )
+    table, part = read_columns(frame, schema, names, groups)
+    records = check_groups(groups, table.numbers)
+    target, noise_of = _least_noise(target, records.n, float(level))
+    budget = Budget.split(target, {"counts": Part(1.0, kind=noise_of)}, records.n)
+    public = ("schema of the table", "edges of the cells")
+    noise = as_noise(random_state)
+    call = PrivateCall("private_counts", budget, noise, records, len(names), public)
+    added = _noise(budget, noise_of)
+    _warn_of_noise(added, math.prod(shape), records.n, records.unit)
+    releases = call.open()
+    raw = sum_over_parts(_counted, table, part, axes, records)
+    noisy = _released(raw, releases, noise_of).reshape(shape)
+    counts = _consistent(noisy, records.n) if target.private else noisy
+    low, high = holding(counts, *_around(noisy, added, float(level), 1, records.n))
+    found = PrivateCounts(
+        tuple(names),
+        tuple(axis.labels for axis in axes),
+        counts,
+        low,
+        high,
+        noisy,
+        records.n,
+        records.unit,
+        float(level),
+        added.mechanism,
+        added.scale,
+        {axis.name: axis.edges for axis in axes if axis.edges is not None},
+        call.guarantee,
+    )
+    warn_of_unlisted(_unlisted(found, axes), schema)
+    return found
+
+
+def _unlisted(found: PrivateCounts, axes: Sequence[CellColumn]) -> dict[str, float]:
+    """Least share of values that are not listed, of columns of categories, by released counts."""
+    codes = {axis.name: axis.n_values for axis in axes if axis.edges is None}
+    return {name: float(found.margin(name).low[cell]) / found.n for name, cell in codes.items()}
+
+
+def _counted(
+    table: Table, schema: Schema, axes: Sequence[CellColumn], records: Records
+) -> np.ndarray:
+    """How many records are in each cell, (n_cells,)."""
+    cells, n_cells = np.zeros(len(table), dtype=np.intp), 1
+    for axis in axes:
+        width = len(axis.labels)
+        cells = cells * width + axis.cells(values_of(table, schema, axis.name))
+        n_cells *= width
+    return cell_total(cells, n_cells, records)
+
+
+def _names(columns: Any, known: tuple[str, ...]) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if absent := [name for name in names if name not in known]:
+        raise ValueError(
+            f"`columns` names {shown(absent)}, which are none of {shown_first(known)}."
+        )
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"`columns` must name one or more columns, each once, got {shown(names)}.")
+    return names
+
+
+def _least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:
+    """The target with a delta, and the kind of noise with the shortest intervals at it."""
+    pure = replace(target, delta=0.0)
+    payer = payer_of()
+    if target.delta == 0 or (target.delta == "auto" and (payer is None or payer.delta == 0)):
+        return pure, "laplace"
+    if payer is not None or not target.private:
+        return target, "gaussian"
+    # Laplace noise takes no delta: what one would save of it is too little to be searched for.
+    choices = [(pure, "laplace"), (target, "gaussian")]
+    return min(choices, key=lambda each: _half_width(*each, n, level))
+
+
+def _half_width(target: Target, kind: str, n: int, level: float) -> float:
+    budget = Budget.split(target, {"counts": Part(1.0, kind=kind)}, n)
+    return _noise(budget, kind).half_width(level)
+
+
+def _noise(budget: Budget, kind: str) -> CountNoise:
+    """Noise of each count, which follows from public numbers."""
+    if not budget.private:
+        return CountNoise("none", 0.0)
+    relation, scale = budget.target.neighboring_relation, budget.scales["counts"]
+    nothing = np.zeros(1)
+    if kind == "gaussian":
+        return CountNoise(kind, scale * counts_sum(nothing).unit(relation))
+    total = counts_l1_sum(nothing)
+    bound = total.norm_bound if relation == "zero_out" else total.replace_bound
+    return CountNoise(kind, bound / scale)
+
+
+def _released(raw: np.ndarray, releases: Releases, kind: str) -> np.ndarray:
+    if kind == "laplace":
+        return releases.laplace("counts", counts_l1_sum(raw))
+    return releases.gaussian("counts", counts_sum(raw))
+
+
+def _around(
+    noisy: np.ndarray, noise: CountNoise, level: float, n_cells: int, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    return around(noisy, noise.half_width(level, n_cells), n)
+
+
+def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:
+    """Counts without a negative one that add up to n, along each axis as well."""
+    if noisy.ndim == 1:
+        return onto_total(noisy, n)
+    axes = range(noisy.ndim)
+    margins = [noisy.sum(axis=tuple(set(axes) - {axis})) for axis in axes]
+    return onto_margins(noisy, [onto_total(margin, n) for margin in margins])
+
+
+def _warn_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
+    if noise.scale == 0 or n / n_cells >= noise.deviation:
+        return
+    made = n_cells * noise.positive(1.0)
+    warn(
+        f"the noise of each of {n_cells:,} counts has a standard deviation of"
+        f" {noise.deviation:.2g}, and a cell has {n / n_cells:.2g} of {n:,} {unit}s on average."
+        f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
+        " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
+        PrivacyWarning,
+        about=("cells", n_cells),
+    )

@@ -1,0 +1,863 @@
+"""From a raw table to a private model in one call, with one budget for all of it.
+
+Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. There is one budget
+(``_Parts.budget``): ranges that are estimated privately are its first parts, and all that the model
+releases its others. One :class:`~dpsubspace._core.fits.estimator.PrivateCall` pays for it and gives
+the releases, of which :class:`~dpsubspace.tables._table_encoder.TableEncoder` takes the first, and
+the model's own fit, on encoded rows, the others. A record's part in ranges is bounded in
+``_core/statistics/quantiles.py`` or ``_core/statistics/cell_maps.py``, and its part in the model
+where the model says. Noise is added in ``_core/release/mechanisms.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.metrics import r2_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
+from dpsubspace._core.fits.call import explain_unknown_parameters
+from dpsubspace._core.fits.copies import warn_of_copy
+from dpsubspace._core.fits.estimator import (
+    CheckedFit,
+    FitData,
+    PrivateCall,
+    PrivateEstimator,
+    checked_target,
+)
+from dpsubspace._core.fits.outputs import r2_of_blocks
+from dpsubspace._core.ground.arrays import check_device
+from dpsubspace._core.ground.checks import is_collection, is_dataset, is_elsewhere, shown
+from dpsubspace._core.ground.compat import nameless, run_inside, with_callbacks
+from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
+from dpsubspace._core.plans.regression import RegressionFit
+from dpsubspace._core.release.noise import NoiseSource, as_noise
+from dpsubspace._core.rows.inputs import check_of_blocks
+from dpsubspace._core.rows.public import check_order_of_sets
+from dpsubspace._core.rows.records import check_groups
+from dpsubspace._core.rows.remote import rowwise
+from dpsubspace._core.rows.same_rows import refuse_private
+from dpsubspace._core.rows.seen_rows import note_rows
+from dpsubspace._core.tables.encoding import LEARNED, Encoding
+from dpsubspace._core.tables.forming import formed_rows, is_formed
+from dpsubspace._core.tables.kinds import PrivateRange, Range
+from dpsubspace._core.tables.schema import Table, is_reordered, read_table
+from dpsubspace._names import public
+from dpsubspace.linear_model._dpsgd import DPSGDFClassifier
+from dpsubspace.linear_model._regression import DPLinearRegression
+from dpsubspace.tables._column_importances import importances_of
+from dpsubspace.tables._copies_in_tables import copying_column_of_table
+from dpsubspace.tables._table_encoder import (
+    EncodingPlan,
+    RangeSearch,
+    TableEncoder,
+    read_rows,
+    warn_of_dropped,
+    warn_of_target,
+)
+
+if TYPE_CHECKING:
+    from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
+    from dpsubspace._core.accounting.permission import Address
+
+
+# Of the budget (of mu^2), for ranges that are estimated privately.
+_RANGES_SHARE = 0.2
+
+# Parameters of a budget that belong to both steps together.
+_OF_BUDGET = ("epsilon", "delta", "neighboring_relation")
+
+# Models that `tabular_pipeline` takes where it is told the task alone.
+_MODELS = {"classification": DPSGDFClassifier, "regression": DPLinearRegression}
+
+
+def tabular_pipeline(
+    estimator: Any,
+    schema: Any,
+    epsilon: float | None = None,
+    target: Any = None,
+    interactions: bool | str = "auto",
+) -> TabularPipeline:
+    """Build a pipeline from a raw table to a private model.
+
+    The pipeline takes data frames of pandas, Polars, Arrow or Dask, encodes their columns by what
+    is public about them, and fits the model. All that it releases shares one budget, and it carries
+    one statement, ``privacy_``.
+
+    Parameters
+    ----------
+    estimator : estimator, "classification" or "regression"
+        A linear classifier or regressor of this package, not fitted. Its `delta`,
+        `neighboring_relation` and `random_state` are those of the pipeline. "classification" is
+        ``DPSGDFClassifier()``, and "regression" is ``DPLinearRegression()``.
+    schema : Schema or dict
+        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`
+        or a :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
+        Columns that it does not name are dropped, and ``fit`` says so.
+    epsilon : float or None, default=None
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
+        `estimator`, which is 1.0 where nothing else was set.
+    target : Range, PrivateRange, tuple (low, high) or None, default=None
+        What is public about the target of a regression: its range, which predictions are cut to as
+        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
+        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+    interactions : bool, "auto" or "learned", default="auto"
+        Whether pairs of numbers get features of their own, so that the model can learn how two
+        columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
+        :class:`DPLinearRegression`) where the number of rows and the budget carry them. "learned"
+        does the same, and lets :class:`DPSGDClassifier`, :class:`DPSGDFClassifier` and
+        :class:`DPSGDRegressor` add features of several numbers while they train, chosen by what
+        they have learned so far: see Notes of :class:`TableEncoder`.
+
+    Returns
+    -------
+    TabularPipeline
+        A pipeline of two steps, a :class:`TableEncoder` and a clone of `estimator`, which are
+        named as by :func:`sklearn.pipeline.make_pipeline`.
+
+    Raises
+    ------
+    TypeError
+        If `estimator` is not one of this package, or is a class.
+    ValueError
+        If the schema or another parameter is out of its range, or if `epsilon` is given here and
+        another one in `estimator`.
+
+    See Also
+    --------
+    TabularPipeline : What is returned.
+    TableEncoder : How columns are encoded.
+    Schema : What is public about a table, to be read from a file or drafted from public rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from dpsubspace import Categories, Range, tabular_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> ages, wards = rng.uniform(18, 95, 5000), rng.choice(["A", "B"], 5000)
+    >>> frame = pd.DataFrame({"age": ages, "ward": wards})
+    >>> readmitted = (abs(ages - 50) > 20) ^ (wards == "A")
+    >>> schema = {"age": Range(18, 100), "ward": Categories(["A", "B", "C"])}
+    >>> model = tabular_pipeline("classification", schema, epsilon=1.0)
+    >>> model.fit(frame, readmitted).privacy_.epsilon
+    1.0
+    """
+    model = _model_of(estimator)
+    encoder = TableEncoder(schema, interactions=interactions)
+    made = TabularPipeline(make_pipeline(encoder, model).steps, epsilon=epsilon, target=target)
+    made._parts()
+    return made
+
+
+def _model_of(estimator: Any) -> Any:
+    if isinstance(estimator, str) and estimator in _MODELS:
+        return _MODELS[estimator]()
+    if isinstance(estimator, type) or not isinstance(estimator, PrivateEstimator):
+        raise TypeError(
+            "`estimator` must be 'classification', 'regression' or a private estimator of this"
+            " package, such as DPSGDFClassifier() or DPLinearRegression(), got"
+            f" {_name(estimator)}."
+        )
+    return clone(estimator)
+
+
+def _name(estimator: Any) -> str:
+    if isinstance(estimator, type):
+        return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
+    return shown(estimator) if isinstance(estimator, str) else type(estimator).__name__
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
+
+    target: Target  # Privacy that is asked for
+    table: EncodingPlan  # Parameters of the encoding
+    model: Any  # Parameters of the model's fit
+    limits: tuple[Any, Any] | None  # Public range of the targets
+    estimates_target: bool  # Whether that is estimated privately
+
+    def purchase(self, n_targets: int | None) -> RangeSearch:
+        count = (n_targets or 1) if self.estimates_target else 0
+        names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
+        return self.table.purchase(_RANGES_SHARE, also=names)
+
+    def check_target(self, model: Any, *, labelled: bool) -> None:
+        told = self.limits is not None or self.estimates_target or not is_regressor(model)
+        if not (told or (labelled and hasattr(model, "directions"))):
+            raise ValueError(
+                f"{type(model).__name__} needs the range of the targets: pass target=Range(low,"
+                " high) from public knowledge, or target=PrivateRange() to estimate it with a part"
+                " of the budget."
+            )
+
+    def budget(self, ranges: Budget, sizes: Sizes) -> Budget:
+        """All that a fit releases: `ranges` first, and then what the model does."""
+        encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
+        if sizes.n_samples is not None:
+            n_features = encoding.n_features
+        # Which range is estimated privately changes nothing of what the model costs.
+        limits = (-1.0, 1.0) if self.estimates_target else self.limits
+        sizes = replace(sizes, n_features=n_features)
+        return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
+
+    def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
+        plan = self.model.for_table(encoding, limits, estimated=self.estimates_target)
+        first = ranges if ranges.parts else None
+        return replace(plan, target=replace(plan.target, first=first))
+
+
+@public
+class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """A scikit-learn Pipeline from a raw table to a private model, with one budget.
+
+    Its first step is a :class:`TableEncoder` and its last one a private estimator. Where ranges
+    are estimated privately, a fifth of the budget pays for them, and the model is fitted with the
+    rest. Use :func:`tabular_pipeline` to make one.
+
+    Parameters
+    ----------
+    steps : list of tuple (name, estimator)
+        A :class:`TableEncoder` and a linear classifier or regressor of this package.
+    epsilon : float or None, default=None
+        Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
+        and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
+        the model, which is 1.0 where nothing else was set.
+    delta : float, "auto" or None, default=None
+        Small additive allowance of the guarantee beside `epsilon`, in (0, 1) and far below
+        ``1 / n_samples``. "auto" is ``min(1e-5, 1 / (10 n_samples))``, and inside a
+        :class:`PrivacyLedger` it is the ledger's delta. None takes that of the model.
+    neighboring_relation : {"zero_out", "replace_one"} or None, default=None
+        What the guarantee hides. "zero_out" hides whether a row was used; "replace_one" hides what
+        a row says, and needs up to twice the noise. The number of rows is public in both. None
+        takes that of the model.
+    target : Range, PrivateRange, tuple (low, high) or None, default=None
+        What is public about the target of a regression: its range, which predictions are cut to as
+        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
+        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+    random_state : int, RandomState instance or None, default=None
+        None draws the noise from the operating system's cryptographic generator. Anything else is
+        reproducible, and whoever knows it can remove the noise: leave it None for everything that
+        others will see.
+
+    Attributes
+    ----------
+    named_steps : Bunch
+        The steps by name. What they have learned is public or released.
+    target_range_ : tuple of two ndarrays of shape (n_targets,) or None
+        Range that predictions are cut to: declared, estimated, or the part of it that noisy numbers
+        say nearly all targets lie in. None for classifiers.
+    privacy_ : PrivacyGuarantee
+        What all of the fit cost and what that rests on. A fit that fails keeps what it has spent.
+    n_features_in_ : int
+        Number of columns of the schema.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        Share of the variance of the score that goes with each column of the schema, alone and
+        together with others (its total Sobol index), without what noise has of it. They are
+        computed from the released weights, which costs no privacy, and add up to 1 where no columns
+        act together, and to more where some do. See :class:`ImportanceDisplay` for their bands, and
+        for what they do not tell.
+
+    See Also
+    --------
+    tabular_pipeline : Makes one in a line.
+    TableEncoder : How columns are encoded.
+    PrivacyLedger : Adds up the cost of many fits.
+
+    Notes
+    -----
+    Released, one after the other: ranges that are estimated privately, of columns and of the
+    target, as by :class:`TableEncoder`, with a fifth of the budget (of mu^2); for regressors that
+    take a range of targets as it is, a noisy mean and a noisy mean deviation of the targets on it,
+    with a twentieth; and what the model releases. A row contributes each target z in [-1, 1], so
+    that c sums of these move by at most sqrt(c) in L2 norm (``"zero_out"``) or 2 sqrt(c)
+    (``"replace_one"``), and the sums of ``|z - m|``, with m the noisy mean, by at most the norm of
+    ``1 + |m|``. Event: the composition of Gaussian mechanisms, which never costs more than
+    `epsilon`. The unit is one row. Assumed public: the schema, the range of the target where it is
+    declared, and what the model takes to be public.
+
+    A classifier that predicts probabilities says after the fit if one column alone decides nearly
+    every outcome, by what was released: such a column often copies the outcome, or was filled in
+    after it. A copy with a few errors in a hundred, and any in few rows, may not be told, and a
+    regression does not tell of it.
+
+    The `alpha` of a classifier is the least penalty on weights: it penalises those of a column
+    more where released weights show that rows would be fitted by chance. 0 turns this off.
+
+    There is one budget. `epsilon`, `delta` and `neighboring_relation` may be set in the pipeline
+    or in its model, and hold for both steps, whose parameters ``fit`` does not change. Where one
+    is set in the pipeline, a step must have the same value, or the default of its class, which
+    counts as not set; anything else is a ValueError. The same holds for the encoder and a value
+    of the model. A step that has a `random_state` uses its own, and the encoder that of the model
+    where neither it nor the pipeline has one. ``pipeline[:-1]`` is a scikit-learn Pipeline that
+    encodes, and ``pipeline[-1]`` the fitted model. Both have the statement of the whole fit. A step
+    that is fitted by itself afterwards has one of its own, which that of the pipeline leaves out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from dpsubspace import Range, tabular_pipeline
+    >>> rng = np.random.default_rng(0)
+    >>> frame = pd.DataFrame({"age": rng.uniform(18, 95, 5000)})
+    >>> days = 5 + frame["age"].to_numpy() / 10 + rng.normal(size=5000)
+    >>> model = tabular_pipeline("regression", {"age": (18, 100)}, target=Range(0, 30))
+    >>> model.fit(frame, days).score(frame, days) > 0.6
+    True
+    """
+
+    _canary = "table"
+
+    # What scikit-learn's Pipeline has for them, and what would be wrong here: a cache of
+    # transformers would give away what another fit has estimated.
+    transform_input = None
+    memory = None
+    verbose = False
+
+    # None where the model has the value, unlike in other estimators.
+    delta: Any
+    neighboring_relation: Any
+
+    _saved: ClassVar = {
+        "target_range_": Maybe(Pair(NumberArray(("targets",)))),
+    }
+
+    def __init__(
+        self,
+        steps: list[tuple[str, Any]],
+        *,
+        epsilon: float | None = None,
+        delta: float | str | None = None,
+        neighboring_relation: str | None = None,
+        target: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+    ):
+        self.steps = steps
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring_relation = neighboring_relation
+        self.target = target
+        self.random_state = random_state
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the pipeline, or of a step of it.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by their names, those of an estimator inside as ``<name>__<parameter>``.
+
+        Returns
+        -------
+        self : object
+            The same pipeline.
+
+        Raises
+        ------
+        ValueError
+            If there is no parameter of a name, or a step gets a budget that would not be used,
+            since there is another in the pipeline.
+        """
+        self._check_nested(params)
+        return super().set_params(**params)
+
+    def __getitem__(self, ind: Any) -> Any:
+        if isinstance(ind, slice):
+            return Pipeline(self.steps[ind])
+        return super().__getitem__(ind)
+
+    # Public surface -------------------------------------------------------------------------
+
+    @explain_unknown_parameters
+    @with_callbacks
+    def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, *, groups: Any = None, X_public: Any = None, y_public: Any = None
+    ) -> Self:
+        """Fit encoder and model to a private table.
+
+        Parameters
+        ----------
+        X : data frame of n_samples rows
+            Private rows, of pandas, Polars, Arrow or Dask. Those of a dataset of PyArrow are read
+            from its files in each step.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Private labels or targets; of rows of Dask, a column or columns of the same data frame,
+            of which `groups` is then a column as well, and of a dataset of PyArrow, the name of a
+            column or a list of names.
+        groups : array-like of shape (n_samples,), optional
+            Who each row belongs to, in numbers or text. All rows of one person are then protected
+            together: the unit of the guarantee is the person, and the number of persons takes the
+            place of the number of rows in everything that follows from it. A person's rows count
+            as one together: each of ten rows counts for a tenth. None protects single rows.
+        X_public : data frame or tuple of such, optional
+            Public rows with the columns of `X`, for estimators that use them. A tuple is never
+            sliced by cross-validation.
+        y_public : array-like of shape (m,) or tuple of such, optional
+            Their labels or targets, in the form of `X_public`.
+
+        Returns
+        -------
+        self : object
+            The fitted pipeline.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of its range or the data cannot be used; nothing has
+            been released then and no privacy spent.
+        PrivacyError
+            If noise hides a range that is to be estimated privately; the model was not paid for
+            then.
+        """
+        _, model = self._checked_steps()
+        plan, limits, rows, y, given = self._prepared(X, y, groups, X_public, y_public)
+        run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
+        self.target_range_: tuple[np.ndarray, ...] | None = None
+        if is_regressor(self):
+            limits = getattr(model, "target_bounds_", limits)
+            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+        warn_of_copy(self, copying_column_of_table(self[0].encoding_, model))
+        return self
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        encoder, model = self._checked_steps()
+        check_is_fitted(model)
+        return importances_of(encoder.encoding_, model).values
+
+    @nameless
+    def predict(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any
+    ) -> np.ndarray:
+        """Predict labels, or targets within the range of the targets.
+
+        Parameters
+        ----------
+        X : data frame of n_rows rows
+            Rows, of pandas, Polars, Arrow or Dask. Those of Dask give a lazy Dask array.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_targets)
+            Predictions.
+        """
+        found = super().predict(X)
+        limits = getattr(self, "target_range_", None)
+        if limits is None:
+            return found
+        low, high = limits
+        if found.ndim == 1:
+            low, high = low.ravel()[0], high.ravel()[0]
+        return np.clip(found, low, high)
+
+    @nameless
+    def score(  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]
+        self, X: Any, y: Any, sample_weight: Any = None
+    ) -> float:
+        """Return the accuracy of a classifier, or the R2 of a regressor; not private.
+
+        Parameters
+        ----------
+        X : data frame of n_rows rows
+            Rows. A score on private rows is not private: use :func:`private_score`.
+        y : array-like of shape (n_rows,) or (n_rows, n_targets)
+            True labels or targets.
+        sample_weight : array-like of shape (n_rows,), optional
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Accuracy or R2.
+        """
+        if is_regressor(self):
+            self._warn_of_score()
+            if is_collection(X):
+                return r2_of_blocks(self, X, y, sample_weight)
+            return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+        return super().score(X, y, sample_weight=sample_weight)
+
+    def _check_read(self) -> None:
+        self._parts(public=True)
+        encoder, model = self._checked_steps()
+        if [*encoder.schema_.items()] != [*encoder.encoding_.schema.items()]:
+            raise ValueError("its schemas differ.")
+        if encoder.encoding_.n_features != model.n_features_in_:
+            raise ValueError(
+                f"its encoder gives {encoder.encoding_.n_features} features, and its model takes"
+                f" {model.n_features_in_}."
+            )
+
+    # The budget -----------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> Any:
+        encoder, model = self._checked_steps()
+        budget = {name: self._agreed_value(name) for name in _OF_BUDGET}
+        seeds = (self.random_state, model.random_state, encoder.random_state)
+        seed = next((seed for seed in seeds if seed is not None), None)
+        return _PipelineBudget(**budget, random_state=seed, _address=self._address)
+
+    def _agreed_value(self, name: str) -> Any:
+        own, model = getattr(self, name), self.steps[-1][1]
+        whole = getattr(model, name) if own is None else own
+        for step, part in self.steps:
+            found, default = getattr(part, name), _default(part, name)
+            if not (_same(found, whole) or _same(found, default)):
+                given = own is not None
+                raise ValueError(_two_values(name, step, found, whole, default, given=given))
+        return whole
+
+    def _set_whole(self, **budget: Any) -> None:
+        """Set parameters of the budget in the pipeline, and wherever else they were set."""
+        for name, value in budget.items():
+            for _, part in self.steps:
+                if not _same(getattr(part, name), _default(part, name)):
+                    setattr(part, name, value)
+            setattr(self, name, value)
+
+    def _check_nested(self, params: Mapping[str, Any]) -> None:
+        """ValueError for a budget of a step that would not be used, though it is set just now.
+
+        Also where it is the default of the step, which a grid may try like any other value; but
+        not where that of the pipeline is set beside it, as by ``set_params(**get_params())``.
+        """
+        steps = dict(self.steps)
+        for key, value in params.items():
+            step, _, name = key.partition("__")
+            if name not in _OF_BUDGET or step not in steps or {name, "steps", step} & {*params}:
+                continue
+            own, last = getattr(self, name), self.steps[-1][0]
+            if own is None and step == last:
+                continue
+            of_model = params.get(f"{last}__{name}", getattr(steps[last], name, None))
+            whole = of_model if own is None else own
+            if not _same(value, whole):
+                default = _default(steps[step], name)
+                given = own is not None
+                raise ValueError(_two_values(name, step, value, whole, default, given=given))
+
+    def _noises(self) -> tuple[NoiseSource, NoiseSource]:
+        """Where noise of encoder and model comes from: a seed of their own, or that of all."""
+        encoder, model = self._checked_steps()
+        seeds = [encoder.random_state, self.random_state, model.random_state]
+        of_encoder = as_noise(next((seed for seed in seeds if seed is not None), None))
+        own = model.random_state is not None
+        return of_encoder, as_noise(model.random_state if own else self.random_state)
+
+    # The fit --------------------------------------------------------------------------------
+
+    def _prepared(
+        self, X: Any, y: Any, groups: Any, X_public: Any, y_public: Any
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Read the table, pay for all of the fit, and take the ranges.
+
+        Gives the plan of the model, limits of the targets, encoded rows, targets, and what else the
+        model's own fit takes. The table, of which rows have what they need, is not kept.
+        """
+        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
+        given = _given_to(model, X_public, y_public)
+        parts.check_target(model, labelled=y_public is not None)
+        noise, of_model = self._noises()
+        warn_of_target(y, parts.table.schema)
+        check = check_of_blocks(model, y) if is_elsewhere(X) else None
+        table, y = read_rows(X, parts.table.schema, y, check, groups)
+        note_rows(self, X, table)
+        reordered = is_reordered(X, parts.table.schema)
+        public = _read_public(X_public, parts.table, named=reordered)
+        check_order_of_sets(X_public, y_public)
+        sets = public if isinstance(public, tuple) else (public,)
+        refuse_private(FitData(X, y, groups, X_public, y_public), table, sets)
+        warn_of_dropped(X, parts.table.schema)
+        records = check_groups(groups, table.numbers)
+        # What may be refused is refused before anything is paid for.
+        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
+        targets = checked.data.targets if parts.estimates_target else None
+        purchase = parts.purchase(None if targets is None else targets.shape[1])
+        purchase.check_found(parts.target, table.numbers)
+        ranges = purchase.budget(parts.target, records.n)
+        purchase.check_legible(ranges, records)
+        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
+        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
+        assumed = ("schema of the table", *checked.public)
+        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
+        limits = self._encoded(parts, purchase, ranges, table, targets, call)
+        encoder._reordered = reordered
+        plan = parts.fit(encoder.encoding_, ranges, limits)
+        rows = _encoded_rows(encoder, model, table, records.n, forming=not is_dataset(X))
+        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
+        given |= {"groups": groups, "noise": of_model, "call": call}
+        return plan, limits, rows, y, given
+
+    def _checked_steps(self) -> tuple[TableEncoder, Any]:
+        steps = [step for _, step in self.steps]
+        if len(steps) != 2 or type(steps[0]) is not TableEncoder:
+            raise TypeError(
+                "a TabularPipeline has two steps, a TableEncoder and a private estimator: make it"
+                " with tabular_pipeline(estimator, schema)."
+            )
+        model = steps[1]
+        if not (
+            isinstance(model, PrivateEstimator) and (is_classifier(model) or is_regressor(model))
+        ):
+            raise TypeError(
+                "the last step of a TabularPipeline must be a linear classifier or regressor of"
+                f" this package, got {type(model).__name__}."
+            )
+        return steps[0], model
+
+    def _parts(self, *, public: bool = False) -> _Parts:
+        encoder, model = self._checked_steps()
+        if getattr(model, "noise_multiplier", None) is not None:
+            raise ValueError(
+                "the model has a `noise_multiplier`, which would have to give way to the epsilon of"
+                " the pipeline: leave it None, and set `epsilon`."
+            )
+        target = checked_target(self._whole)
+        copied: Any = clone(model)
+        plan = copied.set_params(**{name: getattr(target, name) for name in _OF_BUDGET})._plan()
+        if not hasattr(plan, "for_table"):
+            raise TypeError(
+                f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
+                " estimator, or DPLinearRegression."
+            )
+        if encoder.interactions == LEARNED and not getattr(plan, "interacting", False):
+            raise ValueError(
+                f"{type(model).__name__} does not learn interactions: use DPSGDClassifier,"
+                " DPSGDFClassifier or DPSGDRegressor, or interactions='auto'."
+            )
+        limits, private = _target_limits(self.target, model)
+        # Public rows say how columns are seen together, and not by how much each of them counts.
+        by_column = isinstance(plan, RegressionFit)
+        table = replace(encoder._plan(), by_column=by_column, alike=public)
+        return _Parts(target, table, plan, limits, private)
+
+    def _budget(self, sizes: Sizes) -> Budget:
+        parts = self._parts(public=sizes.n_public > 0)
+        parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
+        ranges = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
+        return parts.budget(ranges, sizes)
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        encoder = self.steps[0][1]
+        return read_table(X, encoder.schema_, named=encoder._reordered)
+
+    def _forget(self) -> None:
+        for _, step in self.steps:
+            step._forget()
+        super()._forget()
+
+    def _state(self, guarantee: PrivacyGuarantee) -> None:
+        """Let `guarantee` be the statement of each step as well, which are fitted together."""
+        super()._state(guarantee)
+        for _, step in self.steps:
+            step._state(guarantee)
+
+    def _encoded(
+        self,
+        parts: _Parts,
+        purchase: RangeSearch,
+        ranges: Budget,
+        table: Table,
+        targets: np.ndarray | None,
+        call: PrivateCall,
+    ) -> tuple[Any, Any] | None:
+        """Pay for all of the fit, and fit the encoder; the range of the targets."""
+        encoder, _ = self._checked_steps()
+        releases = call.open()
+        try:
+            found = encoder._learn(
+                parts.target, parts.table, purchase, table.numbers, releases, targets
+            )
+        except BaseException:
+            call.refund_to(ranges)
+            raise
+        if targets is None:
+            return parts.limits
+        low, high = zip(*(found[name] for name in purchase.names[-targets.shape[1] :]), strict=True)
+        return np.array(low), np.array(high)
+
+
+# The budget ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Noises:
+    """Noise of one fit from two seeds: that of the table's `names`, and that of the model."""
+
+    table: NoiseSource
+    model: NoiseSource
+    names: tuple[str, ...]
+
+    @property
+    def secure(self) -> bool:
+        return self.model.secure and (self.table.secure or not self.names)
+
+    def child(self, name: str) -> NoiseSource:
+        return (self.table if name in self.names else self.model).child(name)
+
+
+@dataclass(frozen=True)
+class _PipelineBudget:
+    """The budget of a pipeline, wherever it was set; of seeds any, where one makes the noise."""
+
+    epsilon: Any
+    delta: Any
+    neighboring_relation: Any
+    random_state: Any
+    _address: Address | None
+
+
+def _default(step: Any, name: str) -> Any:
+    return inspect.signature(type(step)).parameters[name].default
+
+
+def _same(one: Any, other: Any) -> bool:
+    same = one is other or one == other
+    return isinstance(same, (bool, np.bool_)) and bool(same)
+
+
+def _two_values(name: str, step: str, own: Any, whole: Any, default: Any, *, given: bool) -> str:
+    of = "that of the pipeline" if given else "that of the model"
+    out = f"set_params({step}__{name}={shown(default)}) to keep {of}"
+    if given:
+        out += f", or set_params({name}=None) to take that of the model"
+    return (
+        f"step {step!r} has {name}={shown(own)}, but {name}={shown(whole)}, {of}, holds for the"
+        f" whole pipeline. Set `{name}` in one place: use {out}."
+    )
+
+
+# Targets ------------------------------------------------------------------------------------
+
+
+def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, bool]:
+    """Public range of the targets, if there is one; and whether it is to be estimated privately."""
+    if target is None:
+        return getattr(model, "target_bounds", None), False
+    if is_classifier(model):
+        raise ValueError(
+            "`target` is the range of the target of a regression, and"
+            f" {type(model).__name__} is a classifier: leave it None."
+        )
+    if isinstance(target, tuple) and len(target) == 2:
+        target = Range(*target)
+    if not isinstance(target, (Range, PrivateRange)):
+        raise ValueError(
+            "`target` must be Range(low, high), PrivateRange() or a pair of numbers, got"
+            f" {type(target).__name__}."
+        )
+    if target.log or target.missing:
+        raise ValueError(
+            "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
+            " targets as `y`, with its range, and drop rows without a target."
+        )
+    limits = None if isinstance(target, PrivateRange) else (float(target.low), float(target.high))
+    own = getattr(model, "target_bounds", None)
+    if own is not None and not (limits and all(map(np.array_equal, own, limits))):
+        raise ValueError(
+            f"the model has target_bounds={shown(own)}, and the pipeline target={shown(target)}."
+            " Set one of them: set_params(target=None) takes the range of the model."
+        )
+    return limits, limits is None
+
+
+def _checked(
+    parts: _Parts,
+    model: Any,
+    table: Table,
+    y: Any,
+    public: Any,
+    given: Mapping[str, Any],
+    n_records: int,
+) -> CheckedFit:
+    """Targets and public sizes as the model will take them; ValueError where it will refuse them.
+
+    Rows are blank: nothing is known of encoded ones before there are ranges.
+    """
+    check_device(getattr(model, "device", "cpu"))
+    encoding = parts.table.encoding(parts.target, n_records)
+
+    def blank(table: Any) -> Any:
+        return rowwise(_blank, table, encoding.n_features)
+
+    several = isinstance(public, tuple)
+    X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model will warn
+        plan = parts.model.for_table(encoding, parts.limits or (-1.0, 1.0))
+        copied: Any = clone(model)
+        rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
+        return copied._check(plan, FitData(blank(table), y, X_public=X_public, **rest))
+
+
+def _encoded_rows(
+    encoder: TableEncoder, model: Any, table: Table, n_records: int, *, forming: bool
+) -> Any:
+    """Encoded rows of a table for the model: there, or formed in every step where they are many.
+
+    Those of a dataset are made anew in every pass as it is, and are not `forming`.
+    """
+    encoding, here = encoder.encoding_, isinstance(table, Table)
+    on_cpu = check_device(getattr(model, "device", "cpu")) is None
+    if (
+        forming
+        and on_cpu
+        and is_formed(encoding, n_records)
+        and (not here or _nameless(encoder, table))
+    ):
+        return rowwise(formed_rows, table, encoding)
+    return encoder.transform(table) if here else rowwise(encoding, table)
+
+
+def _nameless(encoder: TableEncoder, table: Table) -> bool:
+    """Whether encoded rows are arrays: a model of data frames has names, in `predict` as well."""
+    return isinstance(encoder.transform(Table(table.numbers[:0], table.codes[:0])), np.ndarray)
+
+
+def _blank(table: Table, n_features: int) -> np.ndarray:
+    # One zero for all entries: rows that are only checked need no memory.
+    return np.broadcast_to(np.float32(0.0), (len(table), n_features))
+
+
+# Public rows --------------------------------------------------------------------------------
+
+
+def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
+    if X_public is None and y_public is None:
+        return {}
+    if "X_public" not in inspect.signature(model.fit).parameters:
+        raise ValueError(
+            f"{type(model).__name__} does not use public rows: leave out `X_public` and `y_public`,"
+            " or use a GEP estimator."
+        )
+    return {"y_public": y_public}
+
+
+def _read_public(
+    X_public: Any, plan: EncodingPlan, *, named: bool
+) -> tuple[Table, ...] | Table | None:
+    read = partial(read_table, schema=plan.schema, named=named)
+    if isinstance(X_public, tuple):
+        return tuple(read(each, name=f"X_public[{i}]") for i, each in enumerate(X_public))
+    return None if X_public is None else read(X_public, name="X_public")
+
+
+def _public_rows(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
+    if isinstance(public, tuple):
+        return tuple(encoder.transform(table) for table in public)
+    return encoder.transform(public)
