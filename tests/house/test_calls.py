@@ -18,7 +18,7 @@ PROTOCOLS = {
 
 # What runs a function that it was handed down: around the methods of any class, or where rows lie.
 RUNNERS = {
-    "_core.ground.compat.with_callbacks.called": "callbacks, where scikit-learn has none of its own",
+    "_core.ground.compat.with_callbacks.called": "callbacks, where scikit-learn has none",
     "_core.fits.call.explain_unknown_parameters.called": "around the method that it is put on",
     "_core.fits.estimator.PrivateEstimator._fit_by": "asks an estimator what is its own of a fit",
     "_core.fits.estimator.fit_privately": "runs the plan that it is handed, whatever it computes",

@@ -26,8 +26,8 @@ import dpsubspace
 ROOT = Path(dpsubspace.__file__).parent
 PARTS = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}  # of the function around them
 
-# Wings, the lowest first: those of the core, and subjects. What stands in no folder, or in the ground
-# of the core, is the ground of all.
+# Wings, the lowest first: those of the core, and subjects. What stands in no folder, or in the
+# ground of the core, is the ground of all.
 WINGS = (
     "ground",
     "_core.accounting",
