@@ -36,7 +36,7 @@ from peer_dppca import DATA_SETS, K
 from scipy.stats import kendalltau
 
 from dpsubspace import DPPCA, PrivacyWarning
-from dpsubspace._core.release import matrix_bingham
+from dpsubspace._core.release import bingham
 from dpsubspace._core.release.noise import SeededNoise
 
 DELTA = 1e-5
@@ -208,14 +208,14 @@ def acceptance_rows(args):
     """
     for name, k, epsilon in product(("digits", "cancer"), (2, 4, 8), (0.1, 0.3, 1.0, 3.0, 30.0)):
         values = epsilon * np.linalg.eigvalsh(task(name).moments[False])[::-1]
-        columns = matrix_bingham._fitted(values[:k, None] - values[None, k:])
+        columns = bingham._fitted(values[:k, None] - values[None, k:])
         noise, kept = SeededNoise(0), []
         start = time.process_time()
         tries = 100 if k < 8 or epsilon < 3 else 2_000
         for _ in range(tries):
-            rows = matrix_bingham._proposal(columns, noise.normals, noise.uniform)
+            rows = bingham._proposal(columns, noise.normals, noise.uniform)
             if rows is not None:
-                kept.append(matrix_bingham._basis(rows))
+                kept.append(bingham._basis(rows))
         spent = (time.process_time() - start) / max(len(kept), 1)
         found = {"data": name, "k": k, "epsilon": epsilon, "kept": len(kept) / tries}
         other = float(_log_kept(values[0] - values, np.array(kept))) / np.log(10)

@@ -65,13 +65,7 @@ def answered_elsewhere(module):
             yield "only _core.accounting computes costs"
     text = PATHS[module].read_text()
     text = text.replace("releases.gaussian(", "")  # which draws noise in _core.release
-    draws = (
-        ".gaussian(",
-        "noise.uniform",
-        "urandom",
-        "_core.release.bingham",
-        "matrix_bingham import",
-    )
+    draws = (".gaussian(", "noise.uniform", "urandom", "_core.release.bingham")
     if wing != "_core.release" and any(name in text for name in draws):
         yield "only _core.release draws noise"
     if module != "_core.fits.estimator" and re.search(
@@ -82,8 +76,7 @@ def answered_elsewhere(module):
         "NullRecords" in text or re.search(r"\bpresent: (np\.ndarray|Any)", text)
     ):
         yield "records alone know which of them are null, and audits alone make such"
-    samplers = {"_core.release.bingham", "_core.release.matrix_bingham"}
-    if module in samplers and (set(ours(module)) - samplers or "np.random" in text):
+    if module == "_core.release.bingham" and (set(ours(module)) or "np.random" in text):
         yield "what it draws from is handed in"
     if any(name.startswith("sklearn.") and "._" in name for name in names):
         yield "only public names of scikit-learn"

@@ -11,8 +11,8 @@ import pytest
 from helpers import RARE, RELATIONS, p_value_of_mean
 from scipy import integrate, special, stats
 
-from dpsubspace._core.release import matrix_bingham
-from dpsubspace._core.release.matrix_bingham import sample_matrix_bingham
+from dpsubspace._core.release import bingham
+from dpsubspace._core.release.bingham import sample_matrix_bingham
 from dpsubspace._core.release.mechanisms import BoundedSum, gram_sum, release_subspace, trace_sum
 from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 
@@ -24,12 +24,12 @@ def subspaces(values, k, n, seed=0):
     noise, values = SeededNoise(seed), np.asarray(values, dtype=float)
     order = np.argsort(-values)
     ordered, found = values[order], np.empty((n, len(values)))
-    columns = matrix_bingham._fitted(ordered[:k, None] - ordered[None, k:])
+    columns = bingham._fitted(ordered[:k, None] - ordered[None, k:])
     made = 0
     while made < n:
-        rows = matrix_bingham._proposal(columns, noise.normals, noise.uniform)
+        rows = bingham._proposal(columns, noise.normals, noise.uniform)
         if rows is not None:
-            basis = matrix_bingham._basis(rows)
+            basis = bingham._basis(rows)
             found[made, order] = (basis**2).sum(axis=1)
             made += 1
     return found
@@ -171,7 +171,7 @@ def test_integrals_agree_with_closed_forms(n, power):
     volume = special.gammaln((power + 1) / 2) - special.gammaln((n + power + 1) / 2)
     volume += n / 2 * math.log(math.pi)
     for b in (0.0, 1e-3, 1.0, 30.0, 300.0):
-        log_c, squares = matrix_bingham._log_integral_and_squares(np.full(n, b), power)
+        log_c, squares = bingham._log_integral_and_squares(np.full(n, b), power)
         ratio = special.hyp1f1((power + 1) / 2, (n + power + 1) / 2, b)
         assert log_c == pytest.approx(volume - b + math.log(ratio), abs=1e-9)
         above = special.hyp1f1((power + 1) / 2, (n + power + 3) / 2, b)
@@ -188,7 +188,7 @@ def test_bounds_hold_for_any_columns_before(gaps, power, rng):
     """And are all but reached, where the density is log-concave: by columns along the axes."""
     n = len(gaps)
     for j, log_det in ((1, -0.1), (2, -3.0), (3, -20.0)):
-        exponent, bound = matrix_bingham._bounded(gaps, j, power, log_det)
+        exponent, bound = bingham._bounded(gaps, j, power, log_det)
         assert 0 <= exponent <= 1
         best = -math.inf
         for trial in range(60):
@@ -200,7 +200,7 @@ def test_bounds_hold_for_any_columns_before(gaps, power, rng):
             roots, turn = np.linalg.eigh(inside)
             root = (turn * np.sqrt(np.maximum(roots, 0))) @ turn.T
             values = np.linalg.eigvalsh((root * gaps) @ root).clip(0)
-            factor = matrix_bingham._log_integral(values, power)
+            factor = bingham._log_integral(values, power)
             best = max(best, factor + exponent / 2 * np.log(left).sum())
         assert best <= bound + 1e-12
         if power >= 1 and gaps[0] == gaps[-1]:

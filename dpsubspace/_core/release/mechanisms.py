@@ -32,8 +32,7 @@ from typing import Self
 import numpy as np
 
 from dpsubspace._core.ground.arrays import Array, Total, as_like, to_numpy
-from dpsubspace._core.release.bingham import sample_bingham
-from dpsubspace._core.release.matrix_bingham import sample_matrix_bingham
+from dpsubspace._core.release.bingham import sample_bingham, sample_matrix_bingham
 from dpsubspace._core.release.noise import NoiseSource
 
 # A lattice has at least this many steps in one scale of the noise, and less than twice as many.
