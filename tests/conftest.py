@@ -61,11 +61,31 @@ def _scheduler_of_no_other_test():
         yield
 
 
-# What the markers leave out ------------------------------------------------------------------
-# Most rows of the tests are behind the markers `exhaustive` and `odd`. Where ``-m`` leaves them
-# out, they are not collected at all: making tests of them would take longer than many tests.
+@pytest.fixture(scope="session")
+def _workers_here():
+    """Two workers of Dask in threads of this process, which all tests of it share.
 
-_MARKS = {"exhaustive", "odd"}
+    To start processes takes seconds, in which they import what is imported here. All that is sent
+    to these workers goes through a socket, and so through pickles, as it would to processes.
+    """
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+    with distributed.LocalCluster(2, threads_per_worker=1, **options) as workers:
+        yield workers
+
+
+@pytest.fixture
+def client(_workers_here):
+    """A client of its own for each test, with which all that it has sent goes from the workers."""
+    with sys.modules["distributed"].Client(_workers_here) as client:
+        yield client
+
+
+# What the markers leave out ------------------------------------------------------------------
+# Most rows of the tests are behind the markers of `_MARKS`. Where ``-m`` leaves them out,
+# they are not collected at all: making tests of them would take longer than many tests.
+
+_MARKS = {"exhaustive", "odd", "cluster"}
 
 
 def _leaves_out(expression, marks):

@@ -23,7 +23,7 @@ from sklearn.base import clone
 from dpsubspace import DPSGDClassifier, tabular_pipeline
 from dpsubspace._core.rows import dask_parts
 
-pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning"), pytest.mark.cluster]
 
 N = 611
 _rng = np.random.default_rng(0)

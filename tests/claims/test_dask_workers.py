@@ -31,6 +31,8 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills processes"),
 ]
 
+mortals = pytest.mark.cluster  # what they kill are processes
+
 N = 611
 _rng = np.random.default_rng(0)
 X = _rng.normal(size=(N, 4)) + 1
@@ -61,6 +63,7 @@ def pids(client):
     return [*client.run(os.getpid).values()]
 
 
+@mortals
 @pytest.mark.parametrize(
     ("model", "sent"),
     [(MODEL, False), (BATCHES, True)],
@@ -81,6 +84,7 @@ def test_a_worker_that_dies_changes_nothing(monkeypatch, client, model, sent):
     assert found.privacy_ == expected.privacy_
 
 
+@mortals
 def test_a_worker_that_dies_takes_no_person_along(monkeypatch, client):
     """Persons whose rows lie on both workers: what it had gathered is gathered again."""
     expected, lost = clone(MODEL).fit(X, Y, groups=WHO), []
@@ -96,6 +100,7 @@ def test_a_worker_that_dies_takes_no_person_along(monkeypatch, client):
     assert found.privacy_ == expected.privacy_
 
 
+@mortals
 def test_rows_that_workers_hold_are_made_again(monkeypatch, client):
     """Of a collection that was persisted, what the dead one held is computed anew."""
     rows = da.from_array(X, chunks=(100, 4)).persist()
@@ -117,6 +122,7 @@ def dies_once(block, path):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@mortals
 def test_a_worker_that_dies_while_it_reads_changes_nothing(client, tmp_path):
     rows = blocks(X).map_blocks(dies_once, path=tmp_path / "dead", meta=X[:0])
     found = charged_once(clone(MODEL), rows, Y)
@@ -135,6 +141,7 @@ def die_in(name, path=None):
     setattr(dask_parts, name, deadly)
 
 
+@mortals
 @pytest.mark.parametrize("phase", ["_dealt", "_share", "_gathered"])
 def test_a_worker_that_dies_while_rows_of_persons_come_together_changes_nothing(
     client, tmp_path, phase
@@ -179,6 +186,7 @@ def mortal(n_workers):
         yield client, workers, start
 
 
+@mortals
 @pytest.mark.parametrize("sent", [False, True], ids=["between calls", "in a call"])
 def test_a_fit_whose_workers_are_all_lost_ends_and_stays_charged(monkeypatch, sent):
     with (
@@ -195,6 +203,7 @@ def test_a_fit_whose_workers_are_all_lost_ends_and_stays_charged(monkeypatch, se
     assert not hasattr(model, "coef_")
 
 
+@mortals
 def test_a_fit_waits_for_workers_that_come_back(monkeypatch):
     expected = clone(MODEL).fit(X, Y)
     with mortal(1) as (_, workers, start):
@@ -210,6 +219,7 @@ def test_a_fit_waits_for_workers_that_come_back(monkeypatch):
     assert_same(expected, found)
 
 
+@mortals
 def test_a_fit_without_any_worker_costs_nothing():
     ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
     with (
@@ -222,6 +232,7 @@ def test_a_fit_without_any_worker_costs_nothing():
     assert not ledger.entries and not hasattr(model, "privacy_")
 
 
+@mortals
 def test_a_fit_whose_workers_are_lost_while_they_exchange_rows_costs_nothing():
     ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
     with (
@@ -239,6 +250,7 @@ def dies(block):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@mortals
 def test_rows_that_kill_whoever_reads_them_end_a_fit_that_costs_nothing():
     ledger, model = PrivacyLedger(10.0, 1e-5), DPSGDClassifier()
     with (

@@ -64,19 +64,6 @@ FRAME = pd.DataFrame(X, columns=NAMES).assign(y=Y, text=TEXT, t=T, u=TT[:, 1])
 SEEDED = {"random_state": 0}
 
 
-def cluster(n_workers=2, **options):
-    """Workers of one thread each, in processes; the dashboard is at any port that is free."""
-    return LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", **options
-    )
-
-
-@pytest.fixture(scope="module")
-def client():
-    with cluster() as workers, Client(workers) as client:
-        yield client
-
-
 # The same as on arrays ------------------------------------------------------------------------
 
 LABELLED = {"X_public": (PUBLIC,), "y_public": (Y_PUBLIC,)}
@@ -208,9 +195,14 @@ def test_weights_of_many_columns_arrive_with_their_own_call(client):
     assert_same(here, clone(model).fit(da.from_array(wide, chunks=(20, 15_000)), labels))
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_the_number_of_workers_does_not_matter(n_workers):
-    with cluster(n_workers) as workers, Client(workers):
+    """In processes, in which nothing of this one is known."""
+    with (
+        LocalCluster(n_workers, threads_per_worker=1, dashboard_address=":0") as workers,
+        Client(workers),
+    ):
         for name in ("batches", "moments", "components, gaussian"):
             model, data, _ = FITS[name]
             assert_same(clone(model).fit(*data), clone(model).fit(*on_blocks(data)))
@@ -570,9 +562,9 @@ def test_tables_and_scores_on_workers(client, tmp_path):
     assert summaries[0].entries == summaries[1].entries
     counts = [private_counts(each, schema, ["text", "a"], **SEEDED).noisy for each in (frame, rows)]
     np.testing.assert_array_equal(*counts)
-    model = DPSGDClassifier(epsilon=3.0).fit(X, Y)
+    model = DPSGDClassifier(epsilon=3.0).fit(FRAME[NAMES], Y)
     given = {"metric": ["roc_auc", "log_loss"], **SEEDED}
-    here = private_score(model, X, Y, **given)
+    here = private_score(model, FRAME[NAMES], Y, **given)
     there = private_score(model, rows[NAMES], rows["y"], **given)
     for name in here:  # a row may be in the next cell: products are rounded by where it lies
         assert float(there[name]) == pytest.approx(float(here[name]), abs=5 / N)

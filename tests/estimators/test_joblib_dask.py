@@ -126,7 +126,11 @@ def threads(two_threads):
         yield two_threads
 
 
-@pytest.fixture(params=["processes", "threads"])
+# A worker that is killed is a process, and so is one to which nothing of this one is known.
+in_processes = pytest.mark.cluster
+
+
+@pytest.fixture(params=[pytest.param("processes", marks=in_processes), "threads"])
 def client(request):
     return request.getfixturevalue(request.param)
 
@@ -173,6 +177,7 @@ def test_without_a_ledger_everything_runs_once(client, name):
 # A worker that dies ---------------------------------------------------------------------------
 
 
+@in_processes
 @pytest.mark.parametrize("kept", [False, True], ids=["memory", "file"])
 def test_a_fit_whose_worker_is_killed_is_charged_twice(processes, kept, tmp_path):
     book = ledger(path=tmp_path / "ledger" if kept else None)
@@ -185,6 +190,7 @@ def test_a_fit_whose_worker_is_killed_is_charged_twice(processes, kept, tmp_path
         assert PrivacyLedger.load(tmp_path / "ledger").entries == book.entries
 
 
+@in_processes
 @pytest.mark.parametrize("way", ["fit", "ledger"])
 def test_without_a_ledger_that_lasts_what_has_begun_to_spend_is_not_repeated(
     processes, way, tmp_path
@@ -208,6 +214,7 @@ def fit_in_own_ledger_and_die(flag):
     return len(book)
 
 
+@in_processes
 def test_what_dies_before_it_spends_is_repeated(processes, tmp_path):
     assert processes.submit(die_and_fit, tmp_path / "died").result(timeout=60) == 5
 
@@ -217,6 +224,7 @@ def die_and_fit(flag):
     return fit(Small()).n_features_in_
 
 
+@in_processes
 def test_a_result_that_is_lost_is_not_computed_again(processes, tmp_path):
     future = processes.submit(fit_and_tell, key=("fit", 7))  # not only str
     distributed.wait(future, timeout=60)
@@ -234,6 +242,7 @@ def fit_and_tell():
     return fit(Small()).coef_
 
 
+@in_processes
 def test_a_task_that_started_others_is_not_repeated_without_a_ledger(processes, tmp_path):
     """They have new names then."""
     tasks = [joblib.delayed(fit_parts)(parts(), tmp_path / "died")]
@@ -252,6 +261,7 @@ def fit_parts(model, flag):
     die_once(flag)
 
 
+@in_processes
 def test_a_trial_of_a_search_is_not_repeated(processes, tmp_path):
     """The search has paid for it once."""
     scoring = partial(score_and_die, tmp_path / "died")
@@ -339,6 +349,7 @@ def fit_all(models):
         fit(model)
 
 
+@in_processes
 def test_actors_may_spend_in_each_call(processes):
     future = processes.submit(Counter, actor=True, pure=False)
     counter = future.result(timeout=60)  # which goes with the future
@@ -371,6 +382,7 @@ async def in_thread_of_coroutine():
 # What a task opens ------------------------------------------------------------------------------
 
 
+@in_processes
 def test_a_task_opens_a_ledger_by_its_path_and_makes_none(processes, tmp_path):
     path = tmp_path / "ledger"
     with pytest.raises(PrivacyError, match="must not start a"):

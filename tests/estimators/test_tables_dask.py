@@ -11,7 +11,6 @@ pytest.importorskip("distributed")
 import dask
 import dask.array as da
 import dask.dataframe as dd
-from dask.distributed import Client, LocalCluster
 from helpers import RELATIONS, pairs_first, thinned
 from in_parts import (
     READ,
@@ -139,13 +138,6 @@ def test_a_fit_is_that_in_memory(monkeypatch, name, n_workers, relation, formed)
     with dask.config.set(scheduler="sync"):
         found = there.score(frame, frame[target])
     assert found == pytest.approx(here.score(FRAME, FRAME[target]), abs=1e-6)
-
-
-@pytest.fixture(scope="module")
-def client():
-    workers = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
-    with workers, Client(workers) as client:
-        yield client
 
 
 @pytest.mark.parametrize("source", ["Parquet", "pandas", "CSV"])

@@ -151,9 +151,10 @@ WORKERS = {
     "spawn": lambda: pool("spawn"),
     "dask": dask_tasks,
 }
+MARKED = [pytest.param(kind, marks=[pytest.mark.cluster] * (kind == "dask")) for kind in WORKERS]
 
 
-@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize("kind", MARKED)
 def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind, tmp_path):
     """By the models that a worker is given, also what is made there; by nothing else."""
     model, alone = fitted(), kind in ("loky", "spawn", "dask")
