@@ -15,9 +15,8 @@ from _run import in_turns, ms, ratios, run
 from torch import nn
 
 from dpsubspace._core.gradients.clipping import clipped_sum
-from dpsubspace._core.gradients.layered import LayeredSource
 from dpsubspace._core.gradients.losses import LogLoss
-from dpsubspace._core.gradients.modules import ModuleSource
+from dpsubspace._core.gradients.modules import LayeredSource, ModuleSource
 
 WAYS = {"layers": LayeredSource, "rows": ModuleSource}
 

@@ -606,19 +606,19 @@ MUTANTS = [
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_core/gradients/layered.py",
+                "_core/gradients/modules.py",
                 "return torch.maximum(rounded,",
                 "return 0.5 * torch.maximum(rounded,",
                 BOUNDS,
             ),
             (
-                "_core/gradients/layered.py",
+                "_core/gradients/modules.py",
                 "_CANCELLED * torch.sqrt(longer)",
                 "0 * torch.sqrt(longer)",
                 "units/test_layers_of_modules.py",
             ),
             (
-                "_core/gradients/layered.py",
+                "_core/gradients/modules.py",
                 "1.0 if t == 1 else t / _CANCELLED",
                 "1.0",
                 "units/test_layers_of_modules.py",

@@ -71,7 +71,7 @@ from dpsubspace._core.rows.public import (
 from dpsubspace._core.rows.records import ROW_MAP_FORM, RowMap, check_groups
 from dpsubspace._core.solvers.descent import WEIGHT_NOISE_FORM, WeightNoise
 from dpsubspace._core.solvers.intercepts import DOUBT_FORM
-from dpsubspace._core.tables.interactions import INTERACTIONS_FORM, Interactions
+from dpsubspace._core.tables.forming import INTERACTIONS_FORM, Interactions
 from dpsubspace.linear_model._advice import (
     warn_of_bounds,
     warn_of_classifier,

@@ -25,9 +25,8 @@ from dpsubspace._core.fits.estimator import (
     checked_target,
 )
 from dpsubspace._core.gradients.clipping import of_records
-from dpsubspace._core.gradients.layered import LayeredSource
 from dpsubspace._core.gradients.losses import REGRESSOR_LOSSES, Loss
-from dpsubspace._core.gradients.modules import ModuleSource, module_scores
+from dpsubspace._core.gradients.modules import LayeredSource, ModuleSource, module_scores
 from dpsubspace._core.gradients.reach import OutputLimits, limits_of, unreached
 from dpsubspace._core.gradients.torch_rows import row_shape
 from dpsubspace._core.ground import auto

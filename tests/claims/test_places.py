@@ -113,8 +113,7 @@ def bits(grads):
     ),
 )
 def test_gradients_of_a_row_do_not_depend_on_its_place(form, microbatch_size, kind):
-    from dpsubspace._core.gradients.layered import LayeredSource
-    from dpsubspace._core.gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import LayeredSource, ModuleSource
 
     module, X, y = network(kind), rows(), np.arange(N) % 3
     kind = LayeredSource if form == "batch" else ModuleSource
@@ -179,8 +178,7 @@ def test_a_fit_has_as_many_threads_as_its_sizes_were_found_with(form, monkeypatc
     """What a callback sets is for others: which places are alike depends on it."""
     torch = pytest.importorskip("torch")
     from dpsubspace._core.gradients import vectorised
-    from dpsubspace._core.gradients.layered import LayeredSource
-    from dpsubspace._core.gradients.modules import ModuleSource
+    from dpsubspace._core.gradients.modules import LayeredSource, ModuleSource
 
     kind = LayeredSource if form == "batch" else ModuleSource
     options = {"sample_rate": 0.5} if form == "batch" else {"records": persons(0)}

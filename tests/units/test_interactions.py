@@ -26,7 +26,7 @@ from dpsubspace._core.rows.records import RowMap, Shift
 from dpsubspace._core.solvers.descent import TrainingPlan, noise_of_descent
 from dpsubspace._core.solvers.relevance import Groups, Relevance
 from dpsubspace._core.tables.encoding import encoding_for
-from dpsubspace._core.tables.interactions import drawn
+from dpsubspace._core.tables.forming import drawn
 from dpsubspace._core.tables.schema import as_schema, read_table
 from dpsubspace.inspection import ImportanceDisplay, ShapeDisplay
 from dpsubspace.linear_model import GEPRegressor

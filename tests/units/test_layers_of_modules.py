@@ -9,12 +9,11 @@ import zoo
 from helpers import thinned, who
 from zoo import nn, torch
 
-from dpsubspace._core.gradients import factors, layered, modules
+from dpsubspace._core.gradients import factors, modules
 from dpsubspace._core.gradients.clipping import clipped_sum
 from dpsubspace._core.gradients.factors import Outer
-from dpsubspace._core.gradients.layered import LayeredSource
 from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, LogLoss, Squared
-from dpsubspace._core.gradients.modules import ModuleGradients, ModuleSource
+from dpsubspace._core.gradients.modules import LayeredSource, ModuleGradients, ModuleSource
 from dpsubspace._core.ground.arrays import EPS
 from dpsubspace.public_data._distances import probe_network
 
@@ -355,7 +354,7 @@ def both(module, X, y, loss=None, **options):
 def test_sums_are_those_of_gradients_written_out(name, small, monkeypatch, rng):
     if small:
         monkeypatch.setattr(factors, "_WIDE", 1 << 9)
-        monkeypatch.setattr(layered, "_CHUNK_BYTES", 1 << 9)
+        monkeypatch.setattr(modules, "_CHUNK_BYTES", 1 << 9)
     loss = CLASSIFIER_LOSSES["hinge" if small else "log_loss"]
     found, formed = both(made(name), *rows(11), loss, microbatch_size=4 if small else None)
     G = formed.dense()

@@ -47,7 +47,7 @@ from dpsubspace._core.solvers.intercepts import INTERCEPT, TIMES, Doubt, noisy_m
 from dpsubspace._core.solvers.lbfgs import TOLERANCE, minimise
 from dpsubspace._core.solvers.relevance import Groups, Relevance, penalties
 from dpsubspace._core.tables.encoding import Encoding
-from dpsubspace._core.tables.interactions import Interactions, drawn
+from dpsubspace._core.tables.forming import Interactions, drawn
 from dpsubspace.exceptions import warn
 
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.

@@ -85,7 +85,7 @@ class Encoding:
     # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
     # Share of the squared norm of a row that random features of several numbers may have, where a
-    # model adds any (:mod:`dpsubspace._core.tables.interactions`).
+    # model adds any (:mod:`dpsubspace._core.tables.forming`).
     interacting: float = 0.0
 
     # What comes out ---------------------------------------------------------------------------
