@@ -28,6 +28,7 @@ from dpsubspace._core.ground.checks import (
     unwrapped,
 )
 from dpsubspace._core.ground.forms import Flag, Number, NumberArray, Whole
+from dpsubspace._core.plans.spectrum import FittedSpectrum, SpectralPlan, warn_of_spectrum
 from dpsubspace._core.public.gradient_spaces import (
     COMPONENTS,
     SPACE_FORM,
@@ -44,7 +45,6 @@ from dpsubspace._core.rows.records import Records, check_groups, check_order
 from dpsubspace._core.rows.same_rows import refuse_private
 from dpsubspace._core.statistics.moments import MECHANISMS
 from dpsubspace._names import public
-from dpsubspace.decomposition._pca import FittedSpectrum, SpectralPlan, warn_of_spectrum
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.public_data._distances import (
     gradient_space,

@@ -16,6 +16,7 @@ from sklearn.preprocessing import Normalizer
 
 from dpsubspace import DPPCA, BoundedScaler, DPSGDClassifier, PrivacyLedger, PrivacyWarning
 from dpsubspace._core.accounting.events import composed, gaussian
+from dpsubspace._core.plans import spectrum as spectral_module
 from dpsubspace._core.release import releases as releases_module
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.records import RowMap, Shift
@@ -29,7 +30,7 @@ from dpsubspace._core.statistics.moments import (
     second_moment,
     symmetric,
 )
-from dpsubspace.decomposition import _pca as spectral_module
+from dpsubspace.decomposition import _pca as pca_module
 from dpsubspace.exceptions import PublicDataWarning
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
@@ -299,7 +300,7 @@ def test_hooks_cannot_change_what_is_charged(monkeypatch):
     """A hook that runs user code between calibration and noise changes nothing."""
     model = DPPCA(2, epsilon=0.05, random_state=0)
     hook = lambda *_: model.set_params(neighboring_relation="replace_one")  # noqa: E731
-    monkeypatch.setattr(spectral_module, "warn_of_spectrum", hook)
+    monkeypatch.setattr(pca_module, "warn_of_spectrum", hook)
     with releases(monkeypatch) as seen:
         model.fit(table())
     ran = composed(gaussian(multiplier) for _, _, multiplier in seen)
