@@ -1,5 +1,9 @@
 """Columns brought to known ranges, and rows to a known norm, before a private estimator.
 
+Where to check the privacy claim: ``fit`` runs
+:func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
+:class:`~dpsubspace._core.plans.scaler.ScalerPlan`, whose ``run`` is the whole fit.
+
 Design note. The map is the same wherever its bounds come from: public numbers, public rows, or
 releases on the private rows, for which see ``_core/statistics/quantiles.py``.
 """
@@ -7,7 +11,7 @@ releases on the private rows, for which see ``_core/statistics/quantiles.py``.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,31 +20,18 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.accounting.budget import Budget, Sizes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.fits.estimator import (
-    CheckedFit,
-    FitData,
-    Plan,
-    PrivateEstimator,
-    checked_target,
-)
+from dpsubspace._core.fits.estimator import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._core.fits.outputs import by_blocks
 from dpsubspace._core.fits.saved import FEATURES
-from dpsubspace._core.ground.checks import check_auto, check_bounds, check_choice, check_integer
+from dpsubspace._core.ground.checks import check_auto, check_bounds, check_choice
 from dpsubspace._core.ground.forms import Flag, Number, NumberArray
-from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.plans.scaler import ScalerPlan
 from dpsubspace._core.rows.inputs import check_rows
 from dpsubspace._core.rows.public import Data, PublicRows, check_public_rows
 from dpsubspace._core.rows.records import RowMap, check_groups, check_order
-from dpsubspace._core.statistics.quantiles import (
-    LEVEL,
-    exact_extents,
-    hidden_records,
-    noisy_extents,
-    range_part,
-    refuse_exact_quantiles,
-)
+from dpsubspace._core.statistics.quantiles import LEVEL, hidden_records, refuse_exact_quantiles
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -52,52 +43,6 @@ _PUBLIC = {"given": ("bounds of the features",), "public": ("X_public",)}
 
 # Rows are made shorter than their bound by this, more than float32 rounds.
 _ROUNDING = 1e-6
-
-
-@dataclass(frozen=True)
-class ScalerPlan(Plan):
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
-
-    `source` says where bounds come from: "auto", "given", "public" or "private".
-    """
-
-    target: Target
-    source: str
-    given: Any
-    level: float
-    feature_range: tuple[float, float]
-    row_norm: str | None
-
-    def resolved(self, sizes: Sizes) -> ScalerPlan:
-        if self.source != "auto":
-            return self
-        return replace(self, source="public" if sizes.n_public else "private")
-
-    def budget(self, sizes: Sizes) -> Budget:
-        parts = self.parts(sizes.n_samples, sizes.n_features)
-        return Budget.split(self.target, parts, sizes.n_samples)
-
-    def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
-        """A search for quantiles, where public sizes say that noise leaves enough; or counts."""
-        if self.source != "private":
-            return {}
-        if n_features is not None:
-            n_features = check_integer("n_features", n_features, low=1)
-        return {"bounds": range_part(self.target, n_samples, n_features, level=self.level)}
-
-    def run(
-        self, ready: Data, releases: Releases, rng: Any, after_step: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        X = ready.X
-        if self.source == "given":
-            low, high = (np.broadcast_to(np.asarray(b, float), X.shape[1]) for b in self.given)
-            return low.copy(), high.copy()
-        if self.source == "public" and ready.public is not None:
-            return exact_extents(ready.public.X, self.level)
-        if not releases.budget.private:
-            weights = releases.records_of(X).weights_numpy
-            return exact_extents(X.astype(np.float64), self.level, weights)
-        return noisy_extents(X, releases, "bounds", level=self.level)[:2]
 
 
 @public

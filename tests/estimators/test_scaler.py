@@ -28,9 +28,9 @@ from dpsubspace import (
 )
 from dpsubspace._core.accounting.events import composed, is_free
 from dpsubspace._core.fits import estimator as base
+from dpsubspace._core.plans import scaler as scaler_plans
 from dpsubspace._core.release.noise import SeededNoise
 from dpsubspace.exceptions import PrivacyBudgetError, PublicDataWarning
-from dpsubspace.preprocessing import _scaler as scaler_module
 
 quiet = pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 
@@ -268,7 +268,7 @@ def test_a_failed_fit_costs_what_was_released(monkeypatch):
 
     X = table(300)
     scaler = BoundedScaler().fit(X)
-    monkeypatch.setattr(scaler_module, "noisy_extents", fail)
+    monkeypatch.setattr(scaler_plans, "noisy_extents", fail)
     with pytest.raises(MemoryError):
         scaler.fit(X[:, :2])
     assert hasattr(scaler, "privacy_") and not hasattr(scaler, "data_norm_")
