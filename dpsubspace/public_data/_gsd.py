@@ -1,10 +1,16 @@
-"""Gradient subspace distance: how far public rows are from private ones, as gradients see them."""
+"""Gradient subspace distance: how far public rows are from private ones, as gradients see them.
+
+Where to check the privacy claim: ``GSDScorer.fit`` runs
+:func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
+:class:`~dpsubspace._core.plans.gsd.GradientPlan`, of which ``run`` is the whole fit.
+:func:`gradient_subspace_distance` is not private, and says so in a warning.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,11 +34,11 @@ from dpsubspace._core.ground.checks import (
     unwrapped,
 )
 from dpsubspace._core.ground.forms import Flag, Number, NumberArray, Whole
-from dpsubspace._core.plans.spectrum import FittedSpectrum, SpectralPlan, warn_of_spectrum
+from dpsubspace._core.plans.gsd import GradientPlan
+from dpsubspace._core.plans.spectrum import FittedSpectrum, warn_of_spectrum
 from dpsubspace._core.public.gradient_spaces import (
     COMPONENTS,
     SPACE_FORM,
-    WIDEST,
     GradientSpace,
     few,
     random_labels,
@@ -307,17 +313,6 @@ def _cosines(products: np.ndarray, k: int, n_private: int) -> np.ndarray:
                 f" `n_components`={k} are compared: pass more rows, or use fewer components."
             )
     return cosines(weights[0] @ products[private, public] @ weights[1].T)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _GradientPlan(SpectralPlan):
-    """Parameters of a fit; its rows are gradients where there is a space."""
-
-    def budget(self, sizes: Sizes) -> Budget:
-        n_features = sizes.n_features
-        if sizes.n_public or self.space is not None:
-            n_features = WIDEST if n_features is None else min(n_features, WIDEST)
-        return super().budget(replace(sizes, n_features=n_features))
 
 
 @public
@@ -610,7 +605,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # The fit --------------------------------------------------------------------------------
 
-    def _check(self, plan: _GradientPlan, given: FitData) -> CheckedFit:
+    def _check(self, plan: GradientPlan, given: FitData) -> CheckedFit:
         form = self.module is None
         X = check_rows(self, given.X, reset=True, accept_sparse=form, groups=given.groups)
         records = check_groups(given.groups, X)
@@ -637,7 +632,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         return CheckedFit(plan, data, known, (space, k, bool(sets)))
 
     def _warn_before_fit(
-        self, plan: _GradientPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+        self, plan: GradientPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         warn_of_spectrum(plan, budget, sizes, guarantee.unit)
 
@@ -680,7 +675,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     # Parameters -----------------------------------------------------------------------------
 
-    def _plan(self) -> _GradientPlan:
+    def _plan(self) -> GradientPlan:
         check_choice("mechanism", self.mechanism, ["auto", *MECHANISMS])
         pure = self.mechanism != "auto" and MECHANISMS[self.mechanism].pure
         k = None
@@ -691,7 +686,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
                 f"mechanism={self.mechanism!r} draws a given number: give `n_components`, got"
                 f" {shown(self.n_components)}."
             )
-        return _GradientPlan(
+        return GradientPlan(
             target=checked_target(self, pure=pure),
             name=self.mechanism,
             n_components=k,
