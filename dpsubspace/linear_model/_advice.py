@@ -16,6 +16,7 @@ from dpsubspace._core.fits.estimator import CheckedFit
 from dpsubspace._core.ground import auto
 from dpsubspace._core.ground.checks import shown
 from dpsubspace._core.plans.linear import Fitted
+from dpsubspace._core.plans.modules import warn_of_limits as warn_of_limits
 from dpsubspace._core.rows.records import RowMap, Shift
 from dpsubspace._core.solvers.descent import STEPS
 from dpsubspace._core.statistics.means import ColumnShares, Focus
@@ -367,55 +368,6 @@ def _tell_never(estimator: Any, found: np.ndarray, why: str, cure: str = _CURE) 
         PrivacyWarning,
         about=("classes", type(estimator).__name__, *map(str, found[:5])),
     )
-
-
-def warn_of_limits(kind: str, n_outputs: int, *, labels: bool) -> None:
-    """Warn of a module whose outputs cannot be what they are taken for, whatever it learns.
-
-    The `kind` is that of :class:`~dpsubspace._core.gradients.reach.OutputLimits`.
-    """
-    if not kind or (labels and n_outputs > 1 and kind in ("positive", "negative")):
-        return
-    which, of_two, of_targets = _LIMITED[kind]
-    follows = f"are taken for targets scaled to [-1, 1], {of_targets}"
-    if labels and n_outputs == 1:
-        follows = f"are taken for log-odds, {of_two}"
-    elif labels:
-        follows = (
-            "are taken for scores, which the loss itself turns into probabilities, so that no"
-            " probability comes near to 1"
-        )
-    warn(
-        f"{which}, as random rows and weights show. Outputs {follows}. Let `module` end in a linear"
-        " layer, without an activation.",
-        PrivacyWarning,
-        about=("limits", kind, n_outputs),
-    )
-
-
-# What to say of each kind: what outputs are, and what that means for two classes and for targets.
-_LIMITED = {
-    "constant": (
-        "`module` gives the same outputs for all rows",
-        "so that one class is never predicted",
-        "so that one number is predicted for all rows",
-    ),
-    "shares": (
-        "all outputs of `module` lie between 0 and 1, as behind a Sigmoid or a Softmax",
-        "so that the second class always has a probability of at least 0.5",
-        "the lower half of which is never predicted",
-    ),
-    "positive": (
-        "no output of `module` is below 0, as behind a ReLU",
-        "so that the second class always has a probability of at least 0.5",
-        "the lower half of which is never predicted",
-    ),
-    "negative": (
-        "no output of `module` is above 0",
-        "so that the second class always has a probability of at most 0.5",
-        "the upper half of which is never predicted",
-    ),
-}
 
 
 def warn_of_unreached(

@@ -26,13 +26,13 @@ from dpsubspace._core.accounting.budget import Sizes
 from dpsubspace._core.gradients.losses import LogLoss
 from dpsubspace._core.gradients.modules import ModuleSource
 from dpsubspace._core.gradients.reach import OutputLimits, limits_of, unreached
+from dpsubspace._core.plans import modules as module_plans
+from dpsubspace._core.plans.modules import warn_of_limits
 from dpsubspace._core.public.anchors import LABELS, Labelled, LabelledModule, held_out
 from dpsubspace._core.solvers.descent import FlatStep
 from dpsubspace.exceptions import PublicDataWarning
 from dpsubspace.linear_model import GradientDirections
-from dpsubspace.linear_model._advice import warn_of_limits
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
-from dpsubspace.neural_network import _torch_models as torch_models
 from dpsubspace.public_data import GSDScorer, gradient_subspace_distance, private_projection_error
 
 torch = pytest.importorskip("torch")
@@ -317,13 +317,13 @@ def test_modules_that_keep_rows_are_refused_before_anything_is_spent(Estimator, 
 
 def test_mirror_descent_does_not_mix_in_labels_that_are_found_out(monkeypatch):
     """Private rows bear out the right labels, and neither wrong ones nor those of one class."""
-    believed, borne_out = [], torch_models.borne_out
+    believed, borne_out = [], module_plans.borne_out
 
     def noted(*given):
         believed.append(borne_out(*given))
         return believed[-1]
 
-    monkeypatch.setattr(torch_models, "borne_out", noted)
+    monkeypatch.setattr(module_plans, "borne_out", noted)
     X, y = blobs(n=400)
     model = DPModuleClassifier(net(3), directions=EIGHT, mirror=True, **OPTIONS)
     scores = []
@@ -333,7 +333,7 @@ def test_mirror_descent_does_not_mix_in_labels_that_are_found_out(monkeypatch):
     # the noise of their number has a deviation of 3 at this epsilon.
     assert believed == [True, False, False]
     # Believed, the wrong labels leave hardly a row right: mirror descent ends on them.
-    monkeypatch.setattr(torch_models, "borne_out", lambda *given: True)
+    monkeypatch.setattr(module_plans, "borne_out", lambda *given: True)
     ruined = model.fit(X, y, X_public=P, y_public=(Q + 1) % 3).score(X, y)
     assert min(scores) > 0.8 and ruined < 0.4
 
