@@ -392,7 +392,7 @@ FAMILIES = {
             ),
             Quantity(
                 "The map of a calibrated classifier",
-                "calibration._calibrated.CalibrationPlan.run",
+                "_core.plans.calibration.CalibrationPlan.run",
                 (
                     "_core.statistics.score_cells.root_scores",
                     "_core.release.mechanisms.release_choice",
