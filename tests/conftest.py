@@ -85,7 +85,7 @@ def client(_workers_here):
 # Most rows of the tests are behind the markers of `_MARKS`. Where ``-m`` leaves them out,
 # they are not collected at all: making tests of them would take longer than many tests.
 
-_MARKS = {"exhaustive", "odd", "cluster"}
+_MARKS = {"exhaustive", "odd", "cluster", "wide"}
 
 
 def _leaves_out(expression, marks):
@@ -134,6 +134,36 @@ def pytest_pycollect_makeitem(collector, obj):
             if mark.args[1] and not marks[place].args[1]:
                 return []
     return None
+
+
+_FEW = 8  # cases of a test, of which none is wide
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at markers
+def pytest_collection_modifyitems(items):
+    """Mark as wide what brings no value of a parameter that no other case of its test has.
+
+    The name of the test says which cases are looked at first, so that all processes agree.
+    """
+    tests = {}
+    for item in items:
+        if hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        if len(cases) <= _FEW:
+            continue
+        met = set()
+        for case in random.Random(name).sample(cases, len(cases)):
+            values = {_identity(*pair) for pair in case.callspec.params.items()}
+            if values <= met:
+                case.add_marker("wide")
+            met |= values
+
+
+def _identity(name, value):
+    """A parameter and its value, or which object that is."""
+    plain = isinstance(value, (str, int, float, type(None)))
+    return name, type(value), value if plain else id(value)
 
 
 @pytest.fixture(autouse=True)

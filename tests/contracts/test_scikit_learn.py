@@ -42,8 +42,8 @@ from dpsubspace import (
     DPSGDFClassifier,
     DPSGDRegressor,
     GEPClassifier,
-    _compat,
 )
+from dpsubspace._core.ground import compat
 from dpsubspace._core.rows.public import PublicRows
 from dpsubspace._names import PLACES, imported
 from dpsubspace.exceptions import PublicDataWarning
@@ -299,7 +299,7 @@ def test_progress_bar(capsys):
 
 def test_fits_run_without_callback_support(monkeypatch):
     """What scikit-learn before 1.9 gives is a fit without callbacks."""
-    after_step, finish = _compat.start_progress(object(), 3)
+    after_step, finish = compat.start_progress(object(), 3)
     assert after_step() is False
     finish()
 
@@ -324,7 +324,7 @@ def test_a_callback_cannot_change_what_is_charged(monkeypatch, Classifier):
         return (lambda: False), (lambda: None)
 
     honest, expected = fitted()
-    replaced(monkeypatch, _compat.start_progress, meddle)
+    replaced(monkeypatch, compat.start_progress, meddle)
     model, seen = fitted()
     assert model.privacy_ == honest.privacy_
     np.testing.assert_equal(seen, expected)
