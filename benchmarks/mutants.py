@@ -70,7 +70,7 @@ MUTANTS = [
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
             (
-                "_core/statistics/table_intervals.py",
+                "_core/statistics/table_cells.py",
                 "    begin = np.minimum.accumulate(low[..., ::-1], axis=-1)[..., ::-1]",
                 "    begin = np.sort(low, axis=-1)",
                 "estimators/test_table_counts.py",
@@ -82,7 +82,7 @@ MUTANTS = [
                 "estimators/test_table_counts.py",
             ),
             (
-                "_core/statistics/table_intervals.py",
+                "_core/statistics/table_cells.py",
                 "    return np.minimum(low, value), np.maximum(high, value)",
                 "    return np.minimum(low, value), high",
                 "estimators/test_table_counts.py",
@@ -894,13 +894,13 @@ MUTANTS = [
                 "units/test_personal.py",
             ),
             (
-                "levels",  # a target decides what released gradients should
+                "least_squares",  # a target decides what released gradients should
                 "if found - chance < _MORE * other.explained * least:",
                 "if float(data.targets[0, 0]) < 0:",
                 REGRESSION,
             ),
             (
-                "levels",
+                "least_squares",
                 "left = replace(plan, n_iter=plan.n_iter - asked)",
                 "left = replace(plan, n_iter=plan.n_iter)",
                 REGRESSION,

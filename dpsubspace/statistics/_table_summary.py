@@ -23,22 +23,20 @@ from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._core.statistics.table_cells import (
     STAGES,
-    Quantiles,
-    cell_total,
-    counts_sum,
-    exact_quantiles,
-    searched_quantiles,
-    unit_sums,
-    unit_total,
-)
-from dpsubspace._core.statistics.table_intervals import (
     GroupedCounts,
     GroupSizes,
+    Quantiles,
     Ratio,
     agreeing,
     around,
+    cell_total,
+    counts_sum,
+    exact_quantiles,
     holding,
     onto_total_of_seen,
+    searched_quantiles,
+    unit_sums,
+    unit_total,
 )
 from dpsubspace._core.tables.cells import (
     NO_GROUP,

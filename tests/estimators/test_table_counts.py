@@ -19,15 +19,16 @@ from dpsubspace import (
     private_summary,
 )
 from dpsubspace._core.rows.records import NullRecords, check_groups
-from dpsubspace._core.statistics.table_cells import cell_total, unit_sums
-from dpsubspace._core.statistics.table_intervals import (
+from dpsubspace._core.statistics.table_cells import (
     CountNoise,
     Ratio,
     around,
+    cell_total,
     holding,
     in_order,
     onto_margins,
     onto_total,
+    unit_sums,
 )
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.statistics import PrivateCountsDisplay, PrivateSummary, private_quantile

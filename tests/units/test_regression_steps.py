@@ -8,7 +8,7 @@ import pytest
 from dpsubspace import DPLinearRegression
 from dpsubspace._core.ground import auto
 from dpsubspace._core.solvers.descent import TrainingPlan
-from dpsubspace._core.solvers.levels import gains
+from dpsubspace._core.solvers.least_squares import gains
 from dpsubspace._core.solvers.regression import (
     Path,
     curvature_left,

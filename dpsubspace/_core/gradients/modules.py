@@ -590,7 +590,7 @@ def module_scores(
             raise RuntimeError(failure)
 
 
-# Gradients that are added up layer by layer -------------------------------------------------------
+# Gradients that are added up layer by layer -----------------------------------------------------
 
 # Factors of a chunk take this many bytes, which should stay in the cache, and most of its rows.
 _CHUNK_BYTES, _ROWS = 1 << 23, 1 << 12

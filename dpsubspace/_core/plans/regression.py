@@ -36,8 +36,7 @@ from dpsubspace._core.rows.affine import Affine, AffineRows
 from dpsubspace._core.rows.public import Data, PublicRows
 from dpsubspace._core.rows.remote import RemoteRows, rowwise
 from dpsubspace._core.solvers.descent import WeightNoise
-from dpsubspace._core.solvers.least_squares import SOLVERS
-from dpsubspace._core.solvers.levels import descent_by_level
+from dpsubspace._core.solvers.least_squares import SOLVERS, descent_by_level
 from dpsubspace._core.solvers.regression import Regression, exact_solution
 from dpsubspace._core.statistics.means import FOCUS, FOCUS_RELEASES, Focus
 from dpsubspace._core.statistics.shapes import Standard

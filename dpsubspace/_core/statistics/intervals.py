@@ -38,7 +38,7 @@ from dpsubspace._core.statistics.cell_maps import (
     released_maps,
 )
 from dpsubspace._core.statistics.counts import TOGETHER
-from dpsubspace._core.statistics.posteriors import (
+from dpsubspace._core.statistics.scales import (
     heaped_columns,
     heaped_log_likelihoods,
     likely_heaps,

@@ -20,7 +20,7 @@ from dpsubspace._core.statistics.score_cells import (
     on_simplex,
     resampled_counts,
 )
-from dpsubspace._core.statistics.table_intervals import holding, in_order
+from dpsubspace._core.statistics.table_cells import holding, in_order
 
 # Draws of an interval, and fewer where there are so many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000

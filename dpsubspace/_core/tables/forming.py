@@ -52,7 +52,7 @@ from dpsubspace._core.tables.kinds import type_of_codes
 from dpsubspace._core.tables.marginals import frequencies, middles
 from dpsubspace._core.tables.schema import Table
 
-# Rows that are formed -----------------------------------------------------------------------------
+# Rows that are formed ---------------------------------------------------------------------------
 
 # Bytes of encoded rows from which on they are formed in every step (1 GiB).
 _MOST_KEPT = 1 << 30
@@ -222,7 +222,7 @@ def _write_pairs(few: np.ndarray, pairs: np.ndarray) -> None:
         start = stop
 
 
-# Features of several numbers ----------------------------------------------------------------------
+# Features of several numbers --------------------------------------------------------------------
 
 # Random frequencies, each of which gives a cosine and a sine; of how many columns, at most; and the
 # largest frequency, over pi of the range of a column.
