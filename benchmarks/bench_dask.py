@@ -33,7 +33,7 @@ from _run import run
 from dpsubspace import DPLinearRegression, DPSGDClassifier, DPSGDFClassifier
 from dpsubspace._core.release.noise import SecureNoise
 from dpsubspace._core.rows import dask_parts
-from dpsubspace._core.rows.blocks import ROWS
+from dpsubspace._core.rows.remote import ROWS
 
 WEIGHTS = np.random.default_rng(0).normal(size=1000) / 10
 

@@ -49,9 +49,8 @@ from dpsubspace._core.gradients.clipping import clipped_sum
 from dpsubspace._core.gradients.linear import LinearSource
 from dpsubspace._core.gradients.losses import LogLoss
 from dpsubspace._core.rows import dataset_parts
-from dpsubspace._core.rows.chunks import over_chunks
+from dpsubspace._core.rows.chunks import FormedRows, over_chunks
 from dpsubspace._core.rows.features import Features
-from dpsubspace._core.rows.formed import FormedRows
 from dpsubspace._core.rows.records import RowMap
 from dpsubspace._core.tables import forming as tables_in_steps
 from dpsubspace._core.tables.encoding import encoding_for

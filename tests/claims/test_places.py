@@ -40,8 +40,8 @@ from dpsubspace._core.fits.composites import moved_by_others
 from dpsubspace._core.gradients.linear import LinearSource
 from dpsubspace._core.gradients.losses import Hinge, LogLoss
 from dpsubspace._core.ground.arrays import as_like, products_by_row, row_norms, to_numpy
+from dpsubspace._core.rows.chunks import FormedRows, Layout
 from dpsubspace._core.rows.features import Features
-from dpsubspace._core.rows.formed import FormedRows, Layout
 from dpsubspace._core.rows.records import Records, RowMap, Shift
 from dpsubspace._core.statistics.counts import cell_counts, noisy_radius, noisy_shares
 from dpsubspace._core.statistics.quantiles import noisy_quantiles

@@ -7,8 +7,8 @@ from test_encoding import KINDS, SCHEMA, table
 from dpsubspace import Categories, Range, Schema
 from dpsubspace._core.ground.arrays import BLOCK, Scratch
 from dpsubspace._core.rows.affine import Affine, AffineRows
+from dpsubspace._core.rows.chunks import FormedRows, lent
 from dpsubspace._core.rows.features import Features
-from dpsubspace._core.rows.formed import FormedRows, lent
 from dpsubspace._core.rows.records import Records, RowMap, Shift
 from dpsubspace._core.tables import forming
 from dpsubspace._core.tables.encoding import encoding_for

@@ -19,7 +19,6 @@ from dpsubspace._core.fits.outputs import (
 from dpsubspace._core.ground.checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._core.plans.score_release import RowScores
 from dpsubspace._core.plans.score_request import PublicGroups, ScoreRequest
-from dpsubspace._core.rows.blocks import ROWS
 from dpsubspace._core.rows.columns import as_rows
 from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.inputs import (
@@ -30,7 +29,7 @@ from dpsubspace._core.rows.inputs import (
     named,
 )
 from dpsubspace._core.rows.records import Records, check_groups, check_order, split_groups
-from dpsubspace._core.rows.remote import RemoteRows
+from dpsubspace._core.rows.remote import ROWS, RemoteRows
 
 # What parts hold beside labels or targets, which have the name of rows, and numbers by their names.
 _SCORES, _PREDICTED, _GROUP = "scores", "predicted", "group"

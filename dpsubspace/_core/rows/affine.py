@@ -39,8 +39,7 @@ from dpsubspace._core.ground.arrays import (
     vanished,
 )
 from dpsubspace._core.ground.forms import NumberArray, Record
-from dpsubspace._core.rows.chunks import SHARED, over_chunks
-from dpsubspace._core.rows.formed import FormedRows
+from dpsubspace._core.rows.chunks import SHARED, FormedRows, over_chunks
 from dpsubspace._core.rows.records import RecordRows, Records
 
 # Most of what is subtracted, in units of the result, that float32 has digits for.

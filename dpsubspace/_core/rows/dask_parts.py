@@ -31,11 +31,19 @@ from uuid import uuid4
 import numpy as np
 
 from dpsubspace._core.ground.checks import is_collection
-from dpsubspace._core.rows.blocks import FIRST, ROWS, dealt_out, joined, of_no_rows
 from dpsubspace._core.rows.chunks import using_threads
 from dpsubspace._core.rows.columns import as_column
 from dpsubspace._core.rows.records import names_of_rows
-from dpsubspace._core.rows.remote import RemoteRows, RowPart, RowParts
+from dpsubspace._core.rows.remote import (
+    FIRST,
+    ROWS,
+    RemoteRows,
+    RowPart,
+    RowParts,
+    dealt_out,
+    joined,
+    of_no_rows,
+)
 from dpsubspace._core.rows.together import HELD, NAMES, PRESENT, dealt, gathered, name_array
 from dpsubspace.exceptions import ClusterError, warn
 

@@ -32,9 +32,16 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpsubspace._core.ground.checks import shown
-from dpsubspace._core.rows.blocks import FIRST, dealt_out, joined, of_no_rows
 from dpsubspace._core.rows.chunks import blas_threads, using_threads
-from dpsubspace._core.rows.remote import RemoteRows, RowPart, RowParts
+from dpsubspace._core.rows.remote import (
+    FIRST,
+    RemoteRows,
+    RowPart,
+    RowParts,
+    dealt_out,
+    joined,
+    of_no_rows,
+)
 from dpsubspace.exceptions import PrivacyError
 
 # Bytes of a part as features in float32, of which a column of a table has about 20, and the fewest

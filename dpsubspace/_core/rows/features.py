@@ -44,8 +44,7 @@ from dpsubspace._core.ground.arrays import (
     squares_of_rows,
     vanished,
 )
-from dpsubspace._core.rows.chunks import SHARED, over_chunks
-from dpsubspace._core.rows.formed import FormedRows, Layout
+from dpsubspace._core.rows.chunks import SHARED, FormedRows, Layout, over_chunks
 from dpsubspace._core.rows.records import RecordRows, Records, RowMap, Shift
 from dpsubspace._core.rows.remote import RemoteRows, rowwise
 

@@ -28,13 +28,12 @@ from dpsubspace._core.ground.checks import (
     shown,
     unwrapped,
 )
-from dpsubspace._core.rows.blocks import ROWS, TARGETS
+from dpsubspace._core.rows.chunks import FormedRows
 from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
 from dpsubspace._core.rows.elsewhere import load
-from dpsubspace._core.rows.formed import FormedRows
 from dpsubspace._core.rows.records import check_order, split_groups
-from dpsubspace._core.rows.remote import RemoteRows, for_each_part, rowwise
+from dpsubspace._core.rows.remote import ROWS, TARGETS, RemoteRows, for_each_part, rowwise
 from dpsubspace._core.rows.same_rows import named_sets
 from dpsubspace._core.rows.seen_rows import note_rows
 

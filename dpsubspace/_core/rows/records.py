@@ -37,9 +37,8 @@ from dpsubspace._core.ground.arrays import (
 )
 from dpsubspace._core.ground.checks import is_collection, unwrapped
 from dpsubspace._core.ground.forms import Maybe, Number, Record, Text
-from dpsubspace._core.rows.chunks import Slices, over_chunks
+from dpsubspace._core.rows.chunks import FormedRows, Slices, over_chunks
 from dpsubspace._core.rows.columns import are_floats_too, as_column
-from dpsubspace._core.rows.formed import FormedRows
 from dpsubspace._core.rows.remote import RemoteRows, RowParts, rowwise
 from dpsubspace._core.rows.together import HELD, PERSONS, PRESENT, parts_of_persons, whole
 

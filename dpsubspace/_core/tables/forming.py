@@ -14,7 +14,7 @@ of the largest value of a curve, and by a few units of rounding nearly everywher
 
 Privacy: features are made by products, differences and comparisons of single entries, of which each
 is rounded as IEEE 754 says. So a row has the same features whichever rows are formed with it
-(:mod:`dpsubspace._core.rows.formed`). That leaves the first curve, a cosine, behind a logarithm on
+(:mod:`dpsubspace._core.rows.chunks`). That leaves the first curve, a cosine, behind a logarithm on
 some scales, which libraries round as they like. It is computed once and held, so that a fit has one
 number for it, whatever that is. Only where a neighbour has fewer rows of a person, and later rows
 lie elsewhere, must a number have the same cosine in any place of a vector. NumPy's have, on all
@@ -46,7 +46,7 @@ import numpy as np
 
 from dpsubspace._core.ground.arrays import Array, as_like, device, namespace, slices
 from dpsubspace._core.ground.forms import INTEGERS, Number, NumberArray, Record
-from dpsubspace._core.rows.formed import FormedRows, Layout, lent
+from dpsubspace._core.rows.chunks import FormedRows, Layout, lent
 from dpsubspace._core.tables.encoding import Encoding
 from dpsubspace._core.tables.kinds import type_of_codes
 from dpsubspace._core.tables.marginals import frequencies, middles

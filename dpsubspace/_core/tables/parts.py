@@ -25,11 +25,10 @@ from typing import Any, cast
 import numpy as np
 
 from dpsubspace._core.ground.checks import is_dataset, is_elsewhere, shown
-from dpsubspace._core.rows.blocks import CODES, ROWS, TARGETS
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
 from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.records import check_order, split_groups
-from dpsubspace._core.rows.remote import rowwise
+from dpsubspace._core.rows.remote import CODES, ROWS, TARGETS, rowwise
 from dpsubspace._core.tables.frames import column_of, holds_floats
 from dpsubspace._core.tables.kinds import check_told_apart
 from dpsubspace._core.tables.schema import Schema, Table, read_table
