@@ -196,7 +196,7 @@ MUTANTS = [
                 TYPES,
             ),
             (
-                "_core/tables/parts.py",
+                "_core/tables/schema.py",
                 "elif kind.missing and isinstance(dtype, np.dtype)",
                 "elif not kind.missing and isinstance(dtype, np.dtype)",
                 TYPES,

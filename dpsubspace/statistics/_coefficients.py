@@ -33,8 +33,7 @@ from dpsubspace._core.solvers.equations import PARTS, Design, parts_of, released
 from dpsubspace._core.statistics.inverted_tests import Equations, Interval, interval_along
 from dpsubspace._core.tables.cells import in_unit, middle_of, values_of
 from dpsubspace._core.tables.kinds import MISSING, UNKNOWN, Categories, Range
-from dpsubspace._core.tables.parts import read_anywhere
-from dpsubspace._core.tables.schema import Schema, Table, as_schema
+from dpsubspace._core.tables.schema import Schema, Table, as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text

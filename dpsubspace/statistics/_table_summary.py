@@ -49,8 +49,7 @@ from dpsubspace._core.tables.cells import (
     values_of,
     warn_of_unlisted,
 )
-from dpsubspace._core.tables.parts import read_anywhere
-from dpsubspace._core.tables.schema import Schema, Table, as_schema
+from dpsubspace._core.tables.schema import Schema, Table, as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text

@@ -24,8 +24,7 @@ from scipy.stats import qmc
 
 from dpsubspace._core.solvers.descent import WeightNoise
 from dpsubspace._core.tables.encoding import Encoding
-from dpsubspace._core.tables.marginals import middles
-from dpsubspace._core.tables.schema import Table
+from dpsubspace._core.tables.schema import Table, middles
 from dpsubspace.linear_model._base import LinearScores
 from dpsubspace.tables._column_shapes import encoded, released_scores, several
 

@@ -20,8 +20,7 @@ from dpsubspace._core.gradients.losses import LogLoss
 from dpsubspace._core.ground import auto
 from dpsubspace._core.plans.linear import mean_of_rows
 from dpsubspace._core.tables.encoding import Encoding
-from dpsubspace._core.tables.marginals import frequencies, middles
-from dpsubspace._core.tables.schema import Table
+from dpsubspace._core.tables.schema import Table, frequencies, middles
 from dpsubspace.linear_model._base import LinearScores
 
 # Curvature --------------------------------------------------------------------------------------

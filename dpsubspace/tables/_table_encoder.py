@@ -36,14 +36,15 @@ from dpsubspace._core.statistics.quantiles import (
 )
 from dpsubspace._core.tables.encoding import ENCODING_FORM, LEARNED, Encoding, encoding_for
 from dpsubspace._core.tables.frames import names_of
-from dpsubspace._core.tables.parts import columns_of, table_in_parts
 from dpsubspace._core.tables.schema import (
     SCHEMA_FORM,
     Schema,
     Table,
     as_schema,
+    columns_of,
     is_reordered,
     read_table,
+    table_in_parts,
     unnamed_columns,
 )
 from dpsubspace._names import public

@@ -24,8 +24,7 @@ from sklearn.frozen import FrozenEstimator
 from dpsubspace import Categories, DPSGDClassifier, Range, private_score, tabular_pipeline
 from dpsubspace._core.rows import dataset_parts
 from dpsubspace._core.rows.remote import for_each_part
-from dpsubspace._core.tables.parts import read_anywhere
-from dpsubspace._core.tables.schema import Schema, read_table
+from dpsubspace._core.tables.schema import Schema, read_anywhere, read_table
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,

@@ -27,7 +27,7 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._core.rows.inputs import _BlockOfRows
-from dpsubspace._core.tables.parts import _BlockOfTable
+from dpsubspace._core.tables.schema import _BlockOfTable
 from dpsubspace.calibration import (
     DPCalibratedClassifier,
     DPConformalClassifier,

@@ -17,8 +17,7 @@ from scipy import sparse
 from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._core.rows.remote import for_each_part
 from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
-from dpsubspace._core.tables.parts import read_anywhere
-from dpsubspace._core.tables.schema import read_table, unnamed_columns
+from dpsubspace._core.tables.schema import read_anywhere, read_table, unnamed_columns
 
 INF = float("inf")
 

@@ -22,8 +22,7 @@ from dpsubspace._core.ground.checks import is_collection, is_ours
 from dpsubspace._core.rows.dask_parts import whole
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
-from dpsubspace._core.tables.parts import check_types
-from dpsubspace._core.tables.schema import Schema
+from dpsubspace._core.tables.schema import Schema, check_types
 
 
 def by_record(

@@ -16,8 +16,7 @@ from dpsubspace._core.statistics.score_cells import ScoreCells
 from dpsubspace._core.statistics.score_metrics import METRICS, Metric, needed_sums
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.kinds import Categories
-from dpsubspace._core.tables.parts import check_types
-from dpsubspace._core.tables.schema import Schema, as_schema, check_columns, read_table
+from dpsubspace._core.tables.schema import Schema, as_schema, check_columns, check_types, read_table
 from dpsubspace._names import public
 from dpsubspace.exceptions import warn
 

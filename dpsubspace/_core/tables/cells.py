@@ -13,8 +13,7 @@ from dpsubspace._core.ground.checks import check_integer, shown, shown_first
 from dpsubspace._core.tables.encoding import off_log
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.kinds import MISSING, Kind
-from dpsubspace._core.tables.parts import read_anywhere
-from dpsubspace._core.tables.schema import Schema, Table
+from dpsubspace._core.tables.schema import Schema, Table, read_anywhere
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # What rows are called that have no value, and those whose value is none of the categories.

@@ -49,8 +49,7 @@ from dpsubspace._core.ground.forms import INTEGERS, Number, NumberArray, Record
 from dpsubspace._core.rows.chunks import FormedRows, Layout, lent
 from dpsubspace._core.tables.encoding import Encoding
 from dpsubspace._core.tables.kinds import type_of_codes
-from dpsubspace._core.tables.marginals import frequencies, middles
-from dpsubspace._core.tables.schema import Table
+from dpsubspace._core.tables.schema import Table, frequencies, middles
 
 # Rows that are formed ---------------------------------------------------------------------------
 
