@@ -6,6 +6,7 @@ import math
 import random
 import sys
 import warnings
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -81,14 +82,17 @@ def pairwise(*factors, apart=()):
     places = list(itertools.product(*(range(len(factor)) for factor in factors)))
     random.Random(0).shuffle(places)
     meeting = [p for p in itertools.combinations(range(len(factors)), 2) if p not in apart]
-    left = {(i, row[i], j, row[j]) for row in places for i, j in meeting}
-    chosen = []
+    # The pairs that are left are the bits of one number, and so are those of a row.
+    bits = defaultdict(lambda: 1 << len(bits))
+    rows = [(row, sum(bits[i, row[i], j, row[j]] for i, j in meeting)) for row in places]
+    left, chosen = (1 << len(bits)) - 1, []
     for wanted in range(len(meeting), 0, -1):
-        for row in places:
-            new = left & {(i, row[i], j, row[j]) for i, j in meeting}
-            if len(new) >= wanted:
+        for row, pairs in rows:
+            if (left & pairs).bit_count() >= wanted:
                 chosen.append(row)
-                left -= new
+                left &= ~pairs
+        if not left:
+            break
     values = [list(factor) for factor in factors]
     return [tuple(values[i][place] for i, place in enumerate(row)) for row in sorted(chosen)]
 
