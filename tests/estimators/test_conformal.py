@@ -11,9 +11,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from dpsubspace import PrivacyLedger, PrivacyWarning
 from dpsubspace._core.accounting.events import bounded_range, composed
+from dpsubspace._core.plans.conformal import _Rank, probabilities
 from dpsubspace._core.statistics.score_cells import rank_scores
 from dpsubspace.calibration import DPConformalClassifier, DPConformalRegressor
-from dpsubspace.calibration._conformal import _probabilities, _Rank
 
 
 class Odds(ClassifierMixin, BaseEstimator):
@@ -227,7 +227,7 @@ def test_targets_must_be_finite_numbers(bad):
 
 def test_candidates_are_in_order_and_end_at_all_labels():
     for n in (64, 1024):
-        found = _probabilities(n)
+        found = probabilities(n)
         assert len(found) == n and (np.diff(found) > 0).all() and found[-1] == 1.0
 
 
