@@ -40,6 +40,7 @@ from dpsubspace._core.ground.arrays import check_device
 from dpsubspace._core.ground.checks import is_collection, is_dataset, is_elsewhere, shown
 from dpsubspace._core.ground.compat import nameless, run_inside, with_callbacks
 from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
+from dpsubspace._core.plans.ranges import EncodingPlan, RangeSearch, read_rows
 from dpsubspace._core.plans.regression import RegressionFit
 from dpsubspace._core.release.noise import NoiseSource, as_noise
 from dpsubspace._core.rows.inputs import check_of_blocks
@@ -57,14 +58,7 @@ from dpsubspace.linear_model._dpsgd import DPSGDFClassifier
 from dpsubspace.linear_model._regression import DPLinearRegression
 from dpsubspace.tables._column_importances import importances_of
 from dpsubspace.tables._copies_in_tables import copying_column_of_table
-from dpsubspace.tables._table_encoder import (
-    EncodingPlan,
-    RangeSearch,
-    TableEncoder,
-    read_rows,
-    warn_of_dropped,
-    warn_of_target,
-)
+from dpsubspace.tables._table_encoder import TableEncoder, warn_of_dropped, warn_of_target
 
 if TYPE_CHECKING:
     from dpsubspace._core.accounting.guarantee import PrivacyGuarantee

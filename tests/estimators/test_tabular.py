@@ -38,6 +38,7 @@ from dpsubspace import (
 )
 from dpsubspace._core.accounting.budget import Sizes
 from dpsubspace._core.fits.estimator import PrivateCall
+from dpsubspace._core.plans import ranges as range_plans
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.tables import forming
 from dpsubspace.budget import share_budget
@@ -45,7 +46,6 @@ from dpsubspace.budget._planner import share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import GEPRegressor, PersonalizedLinearRegression
 from dpsubspace.tables import TableEncoder, TabularPipeline
-from dpsubspace.tables import _table_encoder as table_encoder
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 uninformed = pytest.mark.filterwarnings("ignore::dpsubspace.exceptions.PublicDataWarning")
@@ -634,7 +634,7 @@ def hide_ranges(monkeypatch):
     def hidden(values, *args, **kwargs):
         return (*np.zeros((2, values.shape[1])), np.zeros(values.shape[1], bool))
 
-    monkeypatch.setattr(table_encoder, "noisy_extents", hidden)
+    monkeypatch.setattr(range_plans, "noisy_extents", hidden)
 
 
 def test_a_range_that_was_not_found_leaves_the_model_unpaid(monkeypatch):
@@ -690,7 +690,7 @@ def test_an_earlier_fit_is_forgotten_when_the_next_one_fails(monkeypatch):
         raise MemoryError
 
     made = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 1.0).fit(FRAME, LABELS)
-    monkeypatch.setattr(table_encoder, "noisy_extents", fail)
+    monkeypatch.setattr(range_plans, "noisy_extents", fail)
     with pytest.raises(MemoryError):
         made.fit(FRAME, LABELS)
     assert made.privacy_.epsilon < 0.6
