@@ -17,13 +17,13 @@ from sklearn.datasets import load_digits
 
 from dpsubspace import private_mean
 from dpsubspace._core.accounting.budget import Part
+from dpsubspace._core.plans import mean as plans
 from dpsubspace._core.rows.records import Shift
 from dpsubspace._core.statistics.counts import RADIUS_COUNTS, noisy_radius
 from dpsubspace._core.statistics.means import bounded_row_sum, noisy_mean, searched_mean
 from dpsubspace.exceptions import PrivacyWarning
-from dpsubspace.statistics import _functions as functions
 
-SEARCH = functions._MEAN["recentre"]
+SEARCH = plans._MEAN["recentre"]
 COUNTS = SEARCH | {"radius": Part(1 / 3, RADIUS_COUNTS)}
 RECIPES = {"search": (searched_mean, SEARCH)}
 
@@ -51,11 +51,11 @@ for name, shrunk in (("counts", False), ("shrunk", True)):
 @contextmanager
 def recipe(name):
     """`private_mean` by a recipe."""
-    functions.searched_mean, functions._MEAN["recentre"] = RECIPES[name]
+    plans.searched_mean, plans._MEAN["recentre"] = RECIPES[name]
     try:
         yield
     finally:
-        functions.searched_mean, functions._MEAN["recentre"] = RECIPES["search"]
+        plans.searched_mean, plans._MEAN["recentre"] = RECIPES["search"]
 
 
 def tables():

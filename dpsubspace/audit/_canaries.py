@@ -33,13 +33,13 @@ from dpsubspace._core.fits.call import private_functions
 from dpsubspace._core.fits.composites import PRIVATE, opened
 from dpsubspace._core.fits.estimator import PrivateEstimator
 from dpsubspace._core.ground.checks import unwrapped
+from dpsubspace._core.plans.quantile import BETWEEN_BOUNDS, WITHOUT_BOUNDS
 from dpsubspace._core.rows.inputs import checked_by
 from dpsubspace._core.rows.records import NullRecords
 from dpsubspace._core.statistics.intervals import LEAST
 from dpsubspace._core.statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace._names import PLACES, imported
 from dpsubspace.exceptions import PrivacyError
-from dpsubspace.statistics import _functions as functions
 
 # Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
 _FAR = 2.0**39
@@ -324,7 +324,7 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
     levels = np.unique(given["level"])
     target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
     multiplier = target.multiplier(n)
-    stages = functions.WITHOUT_BOUNDS if given["bounds"] is None else functions.BETWEEN_BOUNDS
+    stages = WITHOUT_BOUNDS if given["bounds"] is None else BETWEEN_BOUNDS
     # Of ranks that noise hides the search takes the nearest that it does not.
     noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
     margin = min(n / 2, 2 * noise)
@@ -445,9 +445,9 @@ def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray
     d = planted.X.shape[1]
     found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
     if bounds is None:
-        return turns_up(found, functions.WITHOUT_BOUNDS).sum(axis=1).astype(float)
+        return turns_up(found, WITHOUT_BOUNDS).sum(axis=1).astype(float)
     low, high = (np.broadcast_to(np.asarray(end, dtype=float), d) for end in bounds)
-    ups = turns_up(found, functions.BETWEEN_BOUNDS, bounds=(low, high))
+    ups = turns_up(found, BETWEEN_BOUNDS, bounds=(low, high))
     return ups.sum(axis=1).astype(float)
 
 

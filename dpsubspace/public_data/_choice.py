@@ -2,187 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import is_classifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import column_or_1d
 
-from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.accounting.budget import Sizes, Target
 from dpsubspace._core.accounting.guarantee import Released
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator
+from dpsubspace._core.fits.estimator import PrivateEstimator, run_privately
 from dpsubspace._core.gradients.torch_rows import row_shape
 from dpsubspace._core.ground import auto
-from dpsubspace._core.ground.arrays import plain_arithmetic, slices
 from dpsubspace._core.ground.checks import check_choice, check_integer, check_real
-from dpsubspace._core.public.gradient_spaces import FeatureSpace, GradientSpace, few
+from dpsubspace._core.plans.choice import (
+    ChoicePlan,
+    centered_energy_scorer,
+    energy_scorer,
+    validation_scorer,
+)
+from dpsubspace._core.public.gradient_spaces import few
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows, check_rows_and_labels, named
 from dpsubspace._core.rows.public import check_candidates, check_order_of_sets
-from dpsubspace._core.rows.records import Records, check_groups
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.rows.same_rows import by_name, named_sets, refuse_private_rows, refuse_shared
 from dpsubspace._core.solvers.descent import STEPS
-from dpsubspace._core.statistics.score_cells import ScoreTotal
 from dpsubspace._names import public
-from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.public_data._distances import gradient_space, refuse_groups
-
-# Scores of sets ---------------------------------------------------------------------------------
-# What private records say of public sets: numbers in [0, 1], by method.
-
-# Entries of pairs of rows that are compared at once (64 MiB).
-_ENTRIES = 1 << 23
-
-# Scaled entries are cut to this, so that products with weights stay in the range of float64.
-_FARTHEST = 1e100
-
-
-@dataclass(frozen=True)
-class Scorer:
-    """Numbers in [0, 1] that records, or pairs of them, bring to each candidate."""
-
-    # Records, or pairs of them, and what part each of `rows` is. Each record is in one at most.
-    units: Records
-    # (n,): rows to score: of a record, or of the two of a pair.
-    rows: tuple[np.ndarray, ...]
-    # From indices of rows, one array or two, to numbers (k, n_candidates).
-    score: Callable[..., np.ndarray]
-    step: int = 4096  # Rows to score at once
-
-    def total(self, n_candidates: int) -> ScoreTotal:
-        """Sum over records or pairs: a null record takes its pair along.
-
-        Privacy: pairs share no record and are drawn without looking at any, so what one record
-        can move of each candidate is the number of its own pair.
-        """
-        units, weights = self.units, self.units.weights_numpy
-        if units.index is None or weights is None:
-            total = ScoreTotal(n_candidates, units)
-            for some in slices(len(self.rows[0]), self.step):
-                total.add(some, self._scores(some))
-            return total
-        brought = np.zeros((units.n, n_candidates))
-        for some in slices(len(self.rows[0]), self.step):
-            parts = np.nan_to_num(np.clip(self._scores(some), 0.0, 1.0))
-            np.add.at(brought, units.index[some], parts * weights[some, None])
-        total = ScoreTotal(n_candidates, n_moving=units.n)
-        total.add(slice(None), brought)
-        return total
-
-    def _scores(self, some: slice) -> np.ndarray:
-        return self.score(*(members[some] for members in self.rows))
-
-
-def energy_scorer(
-    sets: Mapping[Any, np.ndarray], X: Any, records: Records, space: GradientSpace, k: int
-) -> Scorer:
-    """Share of the energy of a record's gradient on the leading directions of each set."""
-    spanned, counts = space.spanned([*sets.values()], k)
-    _check_counts(sets, counts, k)
-
-    def score(rows: np.ndarray) -> np.ndarray:
-        return (spanned.embedded(X[rows]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
-
-    return Scorer(records, (np.arange(X.shape[0]),), score)
-
-
-def centered_energy_scorer(
-    sets: Mapping[Any, np.ndarray],
-    X: Any,
-    records: Records,
-    module: Any,
-    k: int,
-    rng: np.random.Generator,
-) -> Scorer:
-    """The same of the difference of two records, which no common mean has a part in."""
-    if module is not None:
-        raise ValueError(
-            "method='centered_energy' is for linear models: use method='energy' with a `module`."
-        )
-    if records.n < 2:
-        raise ValueError(
-            f"method='centered_energy' takes pairs of {records.unit}s, and there is one."
-        )
-    n_features = X.shape[1]
-    spanned, counts = FeatureSpace(n_features).spanned([*sets.values()], k, centered=True)
-    _check_counts(sets, counts, k)
-    pairs, first, second = records.pairs(rng.permutation(records.n))
-
-    def score(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return (spanned.apart(X[first], X[second]) ** 2).reshape(-1, len(sets), k).sum(axis=2)
-
-    step = max(1, _ENTRIES // n_features)
-    return Scorer(pairs, (first, second), score, step)
-
-
-def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> None:
-    """ValueError where gradients of a set span fewer directions than are taken from each."""
-    for name, count in zip(sets, counts, strict=True):
-        if count < k:
-            raise ValueError(
-                f"gradients of `candidates[{name!r}]` span {count} directions, and"
-                f" `n_components`={k} are taken from each set: use fewer components, or pass more"
-                " rows if there are more features than that."
-            )
-
-
-def validation_scorer(
-    sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, records: Records, y_public: Any
-) -> Scorer:
-    """Whether a model that was fitted to each set predicts the label of a record."""
-    if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
-        raise ValueError(
-            "method='validation' needs the labels of all candidates: pass `y_public` as a dict with"
-            f" the names {list(sets)}."
-        )
-    models = {}
-    for name, rows in sets.items():
-        given = y_public[name] if isinstance(y_public[name], tuple) else (y_public[name],)
-        labels = np.concatenate([column_or_1d(each) for each in given])
-        if len(labels) != len(rows):
-            raise ValueError(f"`y_public[{name!r}]` has {len(labels)} labels for {len(rows)} rows.")
-        if "O" not in (labels.dtype.kind, y.dtype.kind) and _is_text(labels) != _is_text(y):
-            raise ValueError(
-                f"`y_public[{name!r}]` has labels of another kind than `y`, so that none could be"
-                " equal: give both as text, or both as numbers."
-            )
-        # A solver that any scipy runs without warnings.
-        regression = LogisticRegression(solver="newton-cg", max_iter=1000)
-        models[name] = make_pipeline(StandardScaler(), regression).fit(
-            rows.astype(np.float64), labels
-        )
-
-    def score(rows: np.ndarray) -> np.ndarray:
-        some = X[rows].toarray() if sparse.issparse(X) else X[rows]
-        right = [_predicted(model, some) == y[rows] for model in models.values()]
-        return np.stack(right, axis=1).astype(np.float64)
-
-    return Scorer(records, (np.arange(len(y)),), score)
-
-
-def _is_text(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "US"
-
-
-def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:
-    """Labels by a scaler and a classifier, which would refuse what scaling brings out of range.
-
-    Whether one record is refused must not show: entries are cut instead. Each row has a product of
-    its own, so that a label does not depend on how many rows are beside it.
-    """
-    scaled = np.clip(model[0].transform(rows.astype(np.float64)), -_FARTHEST, _FARTHEST)
-    linear: Any = model[1]
-    scores = np.matmul(scaled[:, None, :], linear.coef_.T)[:, 0, :] + linear.intercept_
-    best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-    return linear.classes_[best.astype(np.intp)]
-
 
 # The choice -------------------------------------------------------------------------------------
 
@@ -425,23 +273,11 @@ def select_public(
         scorer = energy_scorer(sets, X, records, space, k)
     else:
         scorer = centered_energy_scorer(sets, X, records, module, k, rng)
-    budget = Budget.split(target, {"choice": Part(1.0, kind="range")}, n_samples)
     n_public, of_labels = sum(map(len, sets.values())), " and labels" if labelled else ""
-    public = (f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}",)
-    call = PrivateCall("select_public", budget, noise, records, n_features, public)
-    if not target.private:
-        warn(
-            "epsilon=inf: this choice is not private. Publish neither it nor what is made with it.",
-            PrivacyWarning,
-            about="select_public without privacy",
-        )
-    releases = call.open()
-    with plain_arithmetic(None):
-        scores = scorer.total(len(sets)).bounded_sum(
-            *(share * scorer.units.n for share in constants)
-        )
-        chosen = releases.choice("choice", scores)
-    return PublicChoice(names[chosen], call.guarantee)
+    public = f"{n_public} rows{of_labels} of {len(sets)} public set{'s' * (len(sets) > 1)}"
+    plan = ChoicePlan(target, scorer, len(sets), tuple(constants), public)
+    chosen, guarantee = run_privately(plan, None, records, n_features, noise)
+    return PublicChoice(names[chosen], guarantee)
 
 
 def _n_components(value: Any, n_features: int, *, linear: bool) -> int:

@@ -7,32 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import Released
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import FitData, PrivateCall
+from dpsubspace._core.fits.estimator import FitData, run_privately
 from dpsubspace._core.gradients.torch_rows import row_shape
-from dpsubspace._core.ground.arrays import plain_arithmetic, slices, to_numpy
 from dpsubspace._core.ground.checks import check_integer, check_real, shown
+from dpsubspace._core.plans.projection import ProjectionPlan, shares_along
+from dpsubspace._core.plans.spread import SpreadPlan
 from dpsubspace._core.public.gradient_spaces import GradientSpace
 from dpsubspace._core.release.noise import as_noise
-from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.inputs import check_rows, named
 from dpsubspace._core.rows.public import check_public_rows
-from dpsubspace._core.rows.records import Records, RowMap, Shift, check_groups
+from dpsubspace._core.rows.records import RowMap, check_groups
 from dpsubspace._core.rows.same_rows import refuse_private
-from dpsubspace._core.statistics.counts import (
-    RADIUS_COUNTS,
-    count_noise,
-    noise_of_parts,
-    noisy_parts,
-    noisy_radius,
-)
-from dpsubspace._core.statistics.means import noisy_mean, recentred_mean
-from dpsubspace._core.statistics.quantiles import weighted_quantiles
 from dpsubspace._names import public
-from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.public_data._distances import gradient_space, refuse_groups
 
 # Projection errors ------------------------------------------------------------------------------
@@ -40,14 +29,8 @@ from dpsubspace.public_data._distances import gradient_space, refuse_groups
 # Most directions that are looked at where nothing else is asked for.
 _MOST = 128
 
-# Rows whose shares are computed together.
-_ROWS = 4096
-
 # Standard deviations of the noise that a bound on the stable rank keeps away from its estimate.
 _MARGIN = 2.0
-
-# Noise of an error, a number from 0 to 1, that hides most of what it could tell.
-_NOISY = 0.2
 
 
 @public
@@ -232,26 +215,9 @@ def private_projection_error(
     seed = int(noise.public().integers(2**31))
     space = gradient_space(module, row_shape(input_shape, X.shape[1]), c, seed)
     space, counts = spanned_by(np.concatenate(sets), space, n_components)
-    budget = Budget.split(target, {"shares": Part(1.0)}, records.n)
-    public = (f"{sum(map(len, sets))} rows of X_public",)
-    call = PrivateCall("private_projection_error", budget, noise, records, X.shape[1], public)
-    of_share = noise_of_parts(budget.scales["shares"], neighboring_relation, records.n)
-    if (spread := of_share * math.sqrt(len(counts))) > _NOISY and target.private:
-        warn(
-            f"the noise of the last error, a number from 0 to 1, is {spread:.2g} with {records.n}"
-            f" {records.unit}s. Fewer numbers of `n_components`, more rows or a larger epsilon"
-            " help.",
-            PrivacyWarning,
-            about=("projection", call.guarantee.epsilon),
-        )
-    releases = call.open()
-    with plain_arithmetic(None):
-        found = shares_along(X, space, counts)
-        # A coordinate is off by d units of rounding, so its square by twice that times itself, and
-        # k coordinates add up to at most sqrt(k).
-        own = 2 * X.shape[1] * math.sqrt(counts[-1])
-        shares, scale = noisy_parts(found, releases, "shares", own=own)
-    return Released(errors_of(shares, scale, counts, space.dimension), call.guarantee)
+    plan = ProjectionPlan(target, space, counts, sum(map(len, sets)))
+    (shares, scale), guarantee = run_privately(plan, X, records, X.shape[1], noise)
+    return Released(errors_of(shares, scale, counts, space.dimension), guarantee)
 
 
 def exact_errors(
@@ -303,16 +269,6 @@ def _wanted(n_components: Any) -> np.ndarray | None:
     return np.unique([check_integer("n_components[...]", k, low=1) for k in given])
 
 
-def shares_along(X: Any, space: GradientSpace, counts: np.ndarray) -> np.ndarray:
-    """Share of each row's gradient along the directions that each count adds, (n, q)."""
-    found = np.zeros((X.shape[0], len(counts)))
-    starts = np.concatenate([[0], counts[:-1]])
-    for rows in slices(X.shape[0], _ROWS):
-        squares = space.embedded(X[rows])[:, : counts[-1]] ** 2
-        found[rows] = np.add.reduceat(squares, starts, axis=1)
-    return found
-
-
 def errors_of(
     shares: np.ndarray, scale: float, counts: np.ndarray, dimension: int
 ) -> ProjectionError:
@@ -329,21 +285,6 @@ def errors_of(
 
 
 # Spreads ----------------------------------------------------------------------------------------
-
-# Share of the records that "nearly all" are.
-_NEARLY = 0.95
-
-# Standard deviations of the noise of a count by which radii err to the larger side.
-_COUNT_MARGIN = 3.0
-
-# Shares of the budget (of mu^2), and how often each is released.
-_SPREAD = {
-    "coarse mean": Part(0.25),
-    "coarse radius": Part(0.1, RADIUS_COUNTS),
-    "mean": Part(0.35),
-    "half": Part(0.15, RADIUS_COUNTS),
-    "nearly all": Part(0.15, RADIUS_COUNTS),
-}
 
 
 @public
@@ -484,52 +425,12 @@ def private_spread(
     1.0
     """
     target = Target(epsilon, delta, neighboring_relation).checked()
-    row_map, public = RowMap(norm="l2"), ()
+    row_map = RowMap(norm="l2")
     if not (isinstance(row_norm, str) and row_norm == "l2"):
         data_norm = check_real("row_norm", row_norm, low=1e-50, high=1e50)
-        row_map, public = RowMap(norm="clip", data_norm=data_norm), ("bound on row norms",)
+        row_map = RowMap(norm="clip", data_norm=data_norm)
     X = check_rows(named("private_spread"), X, reset=True, groups=groups)
     records = check_groups(groups, X)
-    budget = Budget.split(target, _SPREAD, records.n)
-    noise = as_noise(random_state)
-    call = PrivateCall("private_spread", budget, noise, records, X.shape[1], public)
-    _warn_of_spread(budget, records)
-    releases = call.open()
-    with plain_arithmetic(None):
-        features = Features.of_rows(X, row_map, records=records)
-        return Released(_spread(features, releases), call.guarantee)
-
-
-def _spread(features: Features, releases: Releases) -> Spread:
-    bound = features.bound
-    if not releases.budget.private:
-        mean, error = noisy_mean(features, bound, releases)
-        distances = to_numpy(features.wide().shifted(Shift(mean, None)).distances())
-        levels, weights = np.array([0.5, 1.0]), features.records.weights_numpy
-        half, radius = map(float, weighted_quantiles(distances[:, None], weights, levels)[:, 0])
-    else:
-        mean, error = recentred_mean(features, bound, releases, furthest=bound)
-        distances = features.wide().shifted(Shift(mean, None)).distances()
-        # Two rows are at most twice the bound apart.
-        half = noisy_radius(distances, 2 * bound, releases, "half")
-        radius = noisy_radius(distances, 2 * bound, releases, "nearly all", within=_NEARLY)
-    mean_norm = min(bound, float(np.linalg.norm(mean)))  # which noise may bring above
-    return Spread(bound, mean_norm, half, max(half, radius), error)
-
-
-def _warn_of_spread(budget: Budget, records: Records) -> None:
-    """Warn where public sizes tell that noise hides the counts behind the radii."""
-    if not budget.private:
-        return
-    noise = count_noise(budget.scales["half"], budget.target.neighboring_relation)
-    # Of the rows, those beyond the larger radius and the margin of noise must be left.
-    needed = math.ceil(_COUNT_MARGIN * noise / (1 - _NEARLY))
-    if records.n < needed:
-        warn(
-            f"the noise of counts has a standard deviation of {noise:.2g}: with {records.n}"
-            f" {records.unit}s, `radius` is likely to be the largest value that it can have, which"
-            f" says nothing about the rows. It needs about {needed} {records.unit}s. Take more"
-            f" {records.unit}s or a larger epsilon.",
-            PrivacyWarning,
-            about=("spread", needed),
-        )
+    plan = SpreadPlan(target, row_map)
+    found, guarantee = run_privately(plan, X, records, X.shape[1], as_noise(random_state))
+    return Released(Spread(*found), guarantee)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import Released
-from dpsubspace._core.fits.bounds import warn_of_largest
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import PrivateCall
-from dpsubspace._core.ground.arrays import plain_arithmetic, row_norms
+from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import (
     check_bool,
     check_bounds,
@@ -23,40 +19,14 @@ from dpsubspace._core.ground.checks import (
     is_collection,
     unwrapped,
 )
+from dpsubspace._core.plans.mean import Box, CovariancePlan, MeanPlan
+from dpsubspace._core.plans.quantile import QuantilePlan
 from dpsubspace._core.release.noise import as_noise
-from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.inputs import check_rows, checked_by, named
-from dpsubspace._core.rows.records import RowMap, Shift, check_groups
-from dpsubspace._core.rows.remote import for_each_part, rowwise
-from dpsubspace._core.statistics.counts import SMALLEST, count_above_noise, noisy_range
-from dpsubspace._core.statistics.means import searched_mean
-from dpsubspace._core.statistics.moments import Rows, released_moment
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.quantiles import (
-    SEARCH,
-    noisy_quantiles,
-    rank_noise,
     refuse_exact_quantiles,
-    weighted_quantiles,
 )
-from dpsubspace.exceptions import PrivacyWarning, warn
-
-# Releases of a search between public bounds, which it leaves 16,384 values, and of one over
-# numbers of all magnitudes. It tells numbers apart that are 2^-20 of their size from each other:
-# with the 20 that find the range of a column, the median of numbers a million of their
-# deviations from 0 would be off by 64 of these, at any epsilon.
-BETWEEN_BOUNDS, WITHOUT_BOUNDS = 14, 28
-
-# What each releases, with shares of what a bound on norms leaves of the budget (of mu^2).
-_NORM_SHARE = 0.1
-_RECENTRE = {"centre": Part(1 / 3), "radius": Part(1 / 3, SEARCH), "mean": Part(1 / 3)}
-_MEAN = {"recentre": _RECENTRE, "gaussian": {"mean": Part(1.0)}}
-_COVARIANCE = {
-    "centre": Part(0.1),
-    "radius": Part(0.1, SEARCH),
-    "mean": Part(0.1),
-    "moment": Part(0.7),
-}
 
 
 @private_function
@@ -165,40 +135,17 @@ def private_quantile(
     ).astype(np.float64)
     refuse_exact_quantiles(target, values)
     records, n_columns = check_groups(groups, values), values.shape[1]
-    n_samples = records.n
     grid = None
     if bounds is not None:
         check_bounds("bounds", bounds, n_columns, column="feature")
         low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
         grid = (low, high)
-    wanted = np.atleast_1d(levels).astype(float)
-    parts = {"search": Part(1.0, WITHOUT_BOUNDS if grid is None else BETWEEN_BOUNDS)}
-    budget = Budget.split(target, parts, n_samples)
-    public = () if grid is None else ("bounds of the features",)
+    plan = QuantilePlan(target, np.atleast_1d(levels).astype(float), grid, n_columns)
     noise = as_noise(random_state)
-    call = PrivateCall("private_quantile", budget, noise, records, n_columns, public)
-    multiplier, relation = budget.scales["search"], target.neighboring_relation
-    hidden = 2 * rank_noise(multiplier, n_columns, len(wanted), relation)
-    if min(wanted.min(), 1 - wanted.max()) * n_samples < hidden:
-        nearest = min(0.5, hidden / n_samples)
-        replaced = f"levels below {nearest:.2g} or above {1 - nearest:.2g} are replaced by these"
-        if nearest == 0.5:
-            replaced = "every level is replaced by 0.5, which is the median"
-        warn(
-            f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
-            f" {records.unit}s: {replaced}. More rows, fewer columns or a larger epsilon help.",
-            PrivacyWarning,
-            about=("levels", call.guarantee.epsilon),
-        )
-    releases = call.open()
-    if not target.private:
-        values = values if grid is None else np.clip(values, *grid)
-        found = weighted_quantiles(values, records.weights_numpy, wanted)
-    else:
-        found = noisy_quantiles(values, wanted, releases, "search", bounds=grid)
+    found, guarantee = run_privately(plan, values, records, n_columns, noise)
     found = found[:, 0] if flat else found
     found = found if levels.ndim else found[0]
-    return Released(float(found) if found.ndim == 0 else found, call.guarantee)
+    return Released(float(found) if found.ndim == 0 else found, guarantee)
 
 
 @private_function
@@ -314,39 +261,10 @@ def private_mean(
     flat = not sparse.issparse(X) and _is_column(X)
     rows = _rows("private_mean", _column(X) if flat else X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
-    n_samples = records.n
-    public = ("bound on row norms",) if data_norm is not None else ()
-    middle, half = 0.0, 1.0
-    if bounds is not None:
-        public = ("bounds of the features",)
-        rows, middle, half = _boxed(rows, bounds)
-        data_norm = math.sqrt(n_columns)
-    parts = _bounded_parts(_MEAN[method], estimated=data_norm is None)
-    budget = Budget.split(target, parts, n_samples)
+    plan = MeanPlan(target, data_norm, Box.of(bounds, rows), n_columns, method)
     noise = as_noise(random_state)
-    call = PrivateCall("private_mean", budget, noise, records, n_columns, public)
-    _warn_of_counts(budget, n_samples, records.unit)
-    first = budget.scales.get("centre", budget.scales["mean"])
-    noise_ratio = first * math.sqrt(n_columns) / n_samples
-    if noise_ratio > 1:
-        warn(
-            f"the noise of the sum is {noise_ratio:.2g} times what {n_samples}"
-            f" {records.unit}s of the largest norm add up to: expect a result that is mostly noise."
-            " More rows, fewer features or a larger epsilon help.",
-            PrivacyWarning,
-            about=("sum", call.guarantee.epsilon),
-        )
-    releases = call.open()
-    with plain_arithmetic(None):
-        if data_norm is None:
-            data_norm = _estimated_norm(rows, releases)
-        row_map = RowMap(norm="clip", data_norm=data_norm)
-        features = Features.of_rows(rows, row_map, records=records)
-        mean = searched_mean(features, data_norm, releases)[0]
-    if bounds is not None:
-        mean = np.clip(mean, -1.0, 1.0)
-    mean = mean * half + middle
-    return Released(float(mean[0]) if flat else mean, call.guarantee)
+    mean, guarantee = run_privately(plan, rows, records, n_columns, noise)
+    return Released(float(mean[0]) if flat else mean, guarantee)
 
 
 @private_function
@@ -453,42 +371,9 @@ def private_covariance(
     _check_bound(data_norm, bounds)
     rows = _rows("private_covariance", X, groups).astype(np.float64, copy=False)
     records, n_columns = check_groups(groups, rows), rows.shape[1]
-    n_samples = records.n
-    public = ("bound on row norms",) if data_norm is not None else ()
-    middle, half = np.zeros(n_columns), np.ones(n_columns)
-    if bounds is not None:
-        public = ("bounds of the features",)
-        rows, middle, half = _boxed(rows, bounds)
-        data_norm = math.sqrt(n_columns)
-    parts = _bounded_parts(_COVARIANCE, estimated=data_norm is None)
-    budget = Budget.split(target, parts, n_samples)
+    plan = CovariancePlan(target, data_norm, Box.of(bounds, rows), n_columns, centered)
     noise = as_noise(random_state)
-    call = PrivateCall("private_covariance", budget, noise, records, n_columns, public)
-    _warn_of_counts(budget, n_samples, records.unit)
-    noise_ratio = budget.scales["moment"] * math.sqrt(2 * n_columns) / n_samples
-    if noise_ratio > 1:
-        warn(
-            f"the noise of the matrix is {noise_ratio:.2g} times as strong as {n_samples}"
-            f" {records.unit}s in one direction: expect a result that is mostly noise. More rows,"
-            " fewer features or a larger epsilon help.",
-            PrivacyWarning,
-            about=("matrix", call.guarantee.epsilon),
-        )
-    releases = call.open()
-    with plain_arithmetic(None):
-        if data_norm is None:
-            data_norm = _estimated_norm(rows, releases)
-        row_map = RowMap(norm="clip", data_norm=data_norm)
-        features = Features.of_rows(rows, row_map, records=records)
-        mean, radius = searched_mean(features, data_norm, releases)
-        near = features.shifted(Shift(mean, None)).clipped(radius, dense=True)
-        moment = released_moment(Rows(near, radius), releases)[0]
-    values, vectors = np.linalg.eigh(moment)
-    moment = half[:, None] * ((vectors * np.maximum(values, 0.0)) @ vectors.T) * half
-    if not centered:
-        mean = mean * half + middle
-        moment = moment + np.outer(mean, mean)
-    return Released((moment + moment.T) / 2, call.guarantee)
+    return Released(*run_privately(plan, rows, records, n_columns, noise))
 
 
 def _check_bound(data_norm: float | None, bounds: Any) -> None:
@@ -496,61 +381,6 @@ def _check_bound(data_norm: float | None, bounds: Any) -> None:
         check_real("data_norm", data_norm, low=1e-50, high=1e50)
         if bounds is not None:
             raise ValueError("give `data_norm` or `bounds`, not both.")
-
-
-def _boxed(rows: Any, bounds: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    n_columns = rows.shape[1]
-    check_bounds("bounds", bounds, n_columns, column="feature")
-    if sparse.issparse(rows):
-        raise ValueError("`bounds` would fill sparse rows: give `data_norm`.")
-    low, high = (np.broadcast_to(np.asarray(b, float), n_columns) for b in bounds)
-    middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
-    return rowwise(_in_box, rows, low, high, middle, half), middle, half
-
-
-def _in_box(
-    rows: np.ndarray, low: np.ndarray, high: np.ndarray, middle: np.ndarray, half: np.ndarray
-) -> np.ndarray:
-    return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0)
-
-
-def _bounded_parts(own: dict[str, Part], *, estimated: bool) -> dict[str, Part]:
-    """`own` releases, after that of a bound on norms where it is estimated privately."""
-    if not estimated:
-        return own
-    left = 1 - _NORM_SHARE
-    shared = {name: replace(part, share=part.share * left) for name, part in own.items()}
-    return {"norm": Part(_NORM_SHARE)} | shared
-
-
-def _estimated_norm(rows: Any, releases: Releases) -> float:
-    norms = rowwise(row_norms, rows)
-    if releases.budget.private:
-        largest = noisy_range(norms, releases, "norm")[1]
-        warn_of_largest(largest, "the lengths of rows", "`data_norm` or `bounds`")
-        return max(largest, SMALLEST)
-    return max(*for_each_part(_longest, norms), SMALLEST)
-
-
-def _longest(norms: np.ndarray) -> float:
-    """Largest of some norms; 0 of none."""
-    return float(norms.max(initial=0.0))
-
-
-def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
-    """Warn where public sizes tell that a bound on norms will be made of noise."""
-    if "norm" not in budget.parts or not budget.private:
-        return
-    unit = math.sqrt(0.5) if budget.target.neighboring_relation == "replace_one" else 1.0
-    needed = 3 * count_above_noise(budget.scales["norm"] * unit)
-    if n_samples < needed:
-        warn(
-            f"the noise of the counts that a bound on norms is read from hides {n_samples}"
-            f" {unit_name}s: about {needed:.0f} are needed. Give `data_norm` or `bounds` from"
-            " public knowledge, or expect a result that is mostly noise.",
-            PrivacyWarning,
-            about=("norms", needed),
-        )
 
 
 def _is_column(X: Any) -> bool:

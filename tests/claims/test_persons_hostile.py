@@ -17,10 +17,10 @@ from test_frozen import frozen
 
 import dpsubspace
 from dpsubspace import DPPCA, BoundedScaler, DPLinearRegression, DPSGDFClassifier, PrivateSearch
+from dpsubspace._core.plans.choice import validation_scorer
 from dpsubspace._core.rows.records import NullRecords, Records, check_groups, group_index
 from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.linear_model import PersonalizedLinearRegression, PersonalizedLogisticRegression
-from dpsubspace.public_data._choice import validation_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 

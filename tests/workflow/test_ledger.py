@@ -1174,7 +1174,7 @@ def test_a_function_over_budget_releases_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("looked at the values")
 
-    monkeypatch.setattr("dpsubspace.statistics._functions.noisy_quantiles", fail)
+    monkeypatch.setattr("dpsubspace._core.plans.quantile.noisy_quantiles", fail)
     with pytest.raises(PrivacyBudgetError):
         ledger(1.0).run(private_quantile, np.arange(100.0), 0.5, epsilon=2.0)
 

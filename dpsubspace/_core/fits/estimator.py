@@ -592,6 +592,51 @@ def fit_privately(
     return result, budget
 
 
+# Functions --------------------------------------------------------------------------------------
+# One call of a private function, from checked parameters to its result.
+
+
+class FunctionPlan:
+    """What a private function releases, by its checked parameters; a frozen dataclass."""
+
+    name: ClassVar[str]  # Of the function
+
+    def assumed(self) -> tuple[str, ...]:
+        """What the guarantee assumes to be public, beside the sizes and the parameters."""
+        return ()
+
+    def budget(self, n_samples: int) -> Budget:
+        """What is released from so many records, with which noise, and what it costs."""
+        raise NotImplementedError
+
+    def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
+        """Warn if public quantities already show that the result will be poor."""
+
+    def prepared(self, rows: Any) -> Any:
+        """What `run` takes. Raises what releasing would have to."""
+        return rows
+
+    def run(self, ready: Any, records: Records, releases: Releases) -> Any:
+        """Release it, and make the result of what was released."""
+        raise NotImplementedError
+
+
+def run_privately(
+    plan: FunctionPlan, rows: Any, records: Records, n_features: int, noise: NoiseSource
+) -> tuple[Any, PrivacyGuarantee]:
+    """Carry out what a private function does on checked rows; the result and its guarantee.
+
+    Privacy: all that is released is in the budget that is charged. Whatever may be refused is
+    refused before it is paid for; from there on, failing costs what succeeding costs.
+    """
+    budget = plan.budget(records.n)
+    call = PrivateCall(plan.name, budget, noise, records, n_features, plan.assumed())
+    plan.warn_before(budget, call.guarantee, records)
+    with plain_arithmetic(None):
+        ready = plan.prepared(rows)
+        return plan.run(ready, records, call.open()), call.guarantee
+
+
 def checked_descent(estimator: Any) -> Descent:
     """How the parameters of `estimator` say to train; ValueError where one is out of range."""
     check_real("alpha", estimator.alpha, low=0, high=1e50, include_low=True)
