@@ -189,7 +189,7 @@ FAMILIES = {
         [
             Quantity(
                 "Counts of the cells of a table",
-                "statistics._table_counts._released",
+                "_core.plans.counts._released",
                 (
                     "_core.statistics.table_cells.counts_sum",
                     "_core.statistics.table_cells.counts_l1_sum",
@@ -199,13 +199,13 @@ FAMILIES = {
             ),
             Quantity(
                 "Counts in a summary",
-                "statistics._table_summary._Summary._counts",
+                "_core.plans.summary.SummaryPlan._counts",
                 ("_core.statistics.table_cells.counts_sum",),
                 ("private_summary", "plain"),
             ),
             Quantity(
                 "Sums and squares of numbers, by group",
-                "statistics._table_summary._Summary._sums",
+                "_core.plans.summary.SummaryPlan._sums",
                 ("_core.statistics.table_cells.unit_total",),
                 ("private_summary", "plain"),
             ),
@@ -417,7 +417,7 @@ FAMILIES = {
         [
             Quantity(
                 "Which public set is chosen",
-                "public_data._choice.select_public",
+                "_core.plans.choice.ChoicePlan.run",
                 (
                     "_core.release.mechanisms.score_sum",
                     "_core.statistics.score_cells.ScoreTotal",

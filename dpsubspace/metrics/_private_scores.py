@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.accounting.permission import observe
 from dpsubspace._core.fits.call import fits_with_released_scores, private_function
-from dpsubspace._core.fits.estimator import PrivateCall
-from dpsubspace._core.fits.held_out import warn_of_training_rows
+from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.fits.outputs import NUMBERS, Outputs
 from dpsubspace._core.ground.checks import check_bounds, check_real, is_collection
-from dpsubspace._core.plans.score_noise import ScoreSizes, settled, warn_if_hidden
-from dpsubspace._core.plans.score_release import ReleasedCounts, parts_of
+from dpsubspace._core.plans.score import ScorePlan
+from dpsubspace._core.plans.score_noise import ScoreSizes, settled
+from dpsubspace._core.plans.score_release import ReleasedCounts
 from dpsubspace._core.plans.score_request import (
     PrivateScore,
     PrivateScores,
@@ -33,8 +33,6 @@ from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Log loss above which no row counts for more, unless the caller knows better.
 _LOSS_BOUND = 5.0
-
-_HARM = "the score will be about the training rows, and will be too optimistic for new rows."
 
 
 @private_function
@@ -226,20 +224,17 @@ def private_score(
     whole_request, (asked, left_out) = asked, settled(asked, sizes)
     if left_out:
         rows = scored_rows(says, asked, by, X, y, groups)
-    budget = Budget.split(target, parts_of(asked), records.n)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
     if not records.grouped:  # a person's rows are shown to it alone
         public.append("that what the model says of a row depends on that row alone")
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
-    call = PrivateCall("private_score", budget, noise, records, rows.n_features, tuple(public))
-    warn_if_hidden(asked, budget, sizes)
-    warn_of_training_rows(model, X, _HARM, calibrated=False)
-    whole, *parts = rows.compute().released(call.open(), noise.public())
+    plan, n_features = ScorePlan(asked, sizes, noise, tuple(public)), rows.n_features
+    (whole, *parts), guarantee = run_privately(plan, (X, rows), records, n_features, noise)
     for name in fits_with_released_scores(model):
         observe("released", name)
     by_level = {} if apart is None else dict(zip(apart.levels, parts, strict=True))
-    given = (whole_request, classes, float(level), records, call.guarantee, by_level, left_out)
+    given = (whole_request, classes, float(level), records, guarantee, by_level, left_out)
     return _Scores(*given).of(whole)
 
 

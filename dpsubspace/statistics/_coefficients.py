@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import PrivateCall
-from dpsubspace._core.ground.arrays import plain_arithmetic
+from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import (
     check_bool,
     check_bounds,
@@ -23,41 +21,24 @@ from dpsubspace._core.ground.checks import (
     nearest,
     refuse_collection,
     shown,
-    shown_first,
 )
+from dpsubspace._core.plans.coefficients import Coding, CoefficientsPlan, Term
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows_and_targets, named
-from dpsubspace._core.rows.records import Records, check_groups, check_order
-from dpsubspace._core.rows.remote import rowwise, sum_over_parts
-from dpsubspace._core.solvers.equations import PARTS, Design, parts_of, released_equations
-from dpsubspace._core.statistics.inverted_tests import Equations, Interval, interval_along
-from dpsubspace._core.tables.cells import in_unit, middle_of, values_of
-from dpsubspace._core.tables.kinds import MISSING, UNKNOWN, Categories, Range
-from dpsubspace._core.tables.schema import Schema, Table, as_schema, read_anywhere
+from dpsubspace._core.rows.records import check_groups, check_order
+from dpsubspace._core.statistics.inverted_tests import Equations, interval_along
+from dpsubspace._core.tables.kinds import Categories, Range
+from dpsubspace._core.tables.schema import read_anywhere
+from dpsubspace._core.tables.schema import Schema, as_schema
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text
-
-_INTERCEPT = "Intercept"
 
 # What of a term lies along directions in which classes are separate, if it is touched by that.
 _TOUCHES = 1e-6
 
 # Share of the coefficients without a finite interval from which on a warning says so.
 _MANY = 0.25
-
-
-@dataclass(frozen=True)
-class _Term:
-    """A coefficient: ``shift + factor * (direction @ weights)``."""
-
-    name: str
-    direction: np.ndarray = field(repr=False)
-    factor: float
-    shift: float = 0.0
-
-    def at(self, found: Interval) -> Interval:
-        return Interval(*(self.shift + self.factor * x for x in found))
 
 
 @public
@@ -421,30 +402,19 @@ def private_coefficients(
     check_real("level", level, low=0, high=1)
     check_bool("simultaneous", simultaneous)
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds, groups)
-    coding = _Coding.of(schema, name, family, reference)
+    coding = Coding.of(schema, name, family, reference)
     table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
     records = check_groups(groups, table.numbers)
-    noise, columns = as_noise(random_state), len(schema) - 1
-    budget = Budget.split(goal, PARTS[coding.family], records.n)
-    if budget.private:
-        of_score = budget.scales["second score"]
-        parts = parts_of(coding.family, of_score, columns + 1, records.n)
-        budget = Budget.split(goal, parts, records.n)
-    call = PrivateCall(
-        "private_coefficients", budget, noise, records, columns, ("the schema of the table",)
-    )
-    _warn_of_noise(budget, len(coding.terms()), records)
-    releases = call.open()
-    with plain_arithmetic(None):
-        equations = released_equations(coding.design(table, records), releases)
+    plan, noise = CoefficientsPlan(goal, coding), as_noise(random_state)
+    equations, guarantee = run_privately(plan, table, records, len(schema) - 1, noise)
     terms = coding.terms()
     found = PrivateCoefficients(
         terms=tuple(term.name for term in terms),
         **_intervals(equations, terms, level, simultaneous),
         family=coding.family,
         target=coding.target_name,
-        privacy_=call.guarantee,
+        privacy_=guarantee,
         released=(equations, terms),
         references={name: v for name, v in coding.references.items() if name != coding.target},
     )
@@ -453,7 +423,7 @@ def private_coefficients(
 
 
 def _intervals(
-    equations: Equations, terms: tuple[_Term, ...], level: float, simultaneous: bool
+    equations: Equations, terms: tuple[Term, ...], level: float, simultaneous: bool
 ) -> dict[str, Any]:
     each = 1 - (1 - level) / len(terms) if simultaneous else level
     found = [term.at(interval_along(equations, term.direction, each)) for term in terms]
@@ -465,23 +435,6 @@ def _intervals(
         "level": level,
         "simultaneous": simultaneous,
     }
-
-
-def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
-    """Warn where public sizes tell that noise hides all coefficients.
-
-    The noise of the second moment of rows, beside the largest that all of them could have in one
-    direction.
-    """
-    ratio = budget.scales["moment"] * math.sqrt(2 * n_terms) / records.n
-    if budget.private and ratio > 1:
-        warn(
-            f"the noise of the moments is {ratio:.2g} times as large as what {records.n}"
-            f" {records.unit}s could show: expect intervals without ends. More"
-            f" {records.unit}s, fewer columns or a larger epsilon help.",
-            PrivacyWarning,
-            about=("moments of coefficients", ratio),
-        )
 
 
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:
@@ -499,7 +452,7 @@ def _warn_of_no_ends(found: PrivateCoefficients) -> None:
         )
 
 
-def _warn_of_no_estimate(equations: Equations, without: list[_Term]) -> None:
+def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
     """Say why there are terms without an estimate, of exact equations, in which nothing is hidden.
 
     Rows have no such direction where columns are sums of others, and classes are separate along
@@ -580,144 +533,3 @@ def _rows_and_targets(X: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
     except ValueError as error:
         message = str(error).replace("`y`", "`target`").replace("Input y ", "Input `target` ")
     raise ValueError(message)
-
-
-@dataclass(frozen=True)
-class _Coding:
-    """How a table becomes a regression: public."""
-
-    schema: Schema
-    target: str
-    family: str
-    references: Mapping[str, Any]  # by column of categories
-
-    @classmethod
-    def of(cls, schema: Schema, target: str, family: str, reference: Any) -> _Coding:
-        """ValueError where it cannot."""
-        if len(schema) < 2:
-            raise ValueError("`schema` has the target alone: name a column that explains it.")
-        if estimated := list(schema.private_ranges):
-            raise ValueError(
-                f"the ranges of {estimated} are private, and a coefficient needs a public one:"
-                " write Range(low, high) from public knowledge."
-            )
-        natural = "logistic" if target in schema.categories else "linear"
-        family = natural if family == "auto" else family
-        kind: Any = schema[target]
-        if kind.missing:
-            raise ValueError(
-                f"the target {shown(target)} must not have missing values: leave such rows out by a"
-                " public rule, and missing=True out of the schema."
-            )
-        if family != natural or (natural == "logistic" and len(kind.values) != 2):
-            raise ValueError(
-                f"the target {shown(target)} must be Categories of two values, such as"
-                " Categories([0, 1]), for a logistic regression or a Range for a linear one; the"
-                f" family is {family!r} and the schema says {shown(kind)}."
-            )
-        chosen = {} if reference is None else dict(reference)
-        kinds: dict[str, Any] = dict(schema)
-        for name, value in chosen.items():
-            if name not in schema.categories or value not in kinds[name].values:
-                raise ValueError(
-                    "`reference` must give a column of categories one of its values"
-                    + (f" {shown_first(kinds[name].values)}" if name in schema.categories else "")
-                    + f", got {shown(value)} for {shown(name)}."
-                )
-        references = {name: chosen.get(name, kinds[name].values[0]) for name in schema.categories}
-        return cls(schema, target, family, references)
-
-    def check(self, table: Table) -> None:
-        """ValueError where rows have an outcome that is none of the two."""
-        logistic, kind = self.family == "logistic", self.schema[self.target]
-        if logistic and sum_over_parts(_n_unknown, table, self.schema, self.target):
-            values: Any = kind.values  # type: ignore[attr-defined]
-            raise ValueError(
-                f"rows have values of the target {shown(self.target)} that are not among"
-                f" {shown(list(values))}, which the schema says. Correct the schema, or leave such"
-                " rows out by a public rule."
-            )
-
-    @property
-    def target_name(self) -> str:
-        if self.family == "linear":
-            return self.target
-        return f"{self.target} = {self._others(self.target)[0]}"
-
-    def _others(self, name: str) -> list[Any]:
-        kind: Any = self.schema[name]
-        return [value for value in kind.values if value != self.references[name]]
-
-    def design(self, table: Table, records: Records) -> Design:
-        """The regression, with rows and targets where those of the table lie."""
-        rows, targets = (rowwise(make, self, table) for make in (_Coding.rows, _Coding.targets))
-        numbers = [False]
-        for name, kind in self._features():
-            of_number = name in self.schema.numbers
-            others = 0 if of_number else len(self._others(name))
-            numbers += [of_number] * of_number + [False] * (others + kind.missing)
-        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
-
-    def rows(self, table: Table) -> np.ndarray:
-        """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
-        columns = [np.ones(len(table))]
-        for name, kind in self._features():
-            if name in self.schema.numbers:
-                values = values_of(table, self.schema, name)
-                columns.append(np.nan_to_num(in_unit(values, kind)))
-                columns += [np.isnan(values)] if kind.missing else []
-            else:
-                codes = values_of(table, self.schema, name)
-                columns += [codes == kind.values.index(value) for value in self._others(name)]
-                columns += [codes == MISSING] if kind.missing else []
-        rows = np.empty((len(table), len(columns)))
-        for i, column in enumerate(columns):
-            rows[:, i] = column
-        return rows
-
-    def targets(self, table: Table) -> np.ndarray:
-        """Targets from -1 to 1, or 0 and 1."""
-        kind: Any = self.schema[self.target]
-        targets = values_of(table, self.schema, self.target)
-        if self.family == "linear":
-            return in_unit(targets, kind)
-        event = kind.values.index(self._others(self.target)[0])
-        return (targets == event).astype(np.float64)
-
-    def _features(self) -> list[tuple[str, Any]]:
-        return [(name, kind) for name, kind in self.schema.items() if name != self.target]
-
-    def terms(self) -> tuple[_Term, ...]:
-        """Coefficients in the order of the columns of the design."""
-        linear = self.family == "linear"
-        middle, unit = middle_of(self.schema[self.target]) if linear else (0.0, 1.0)
-        names, factors, places = [_INTERCEPT], [unit], [0.0]
-        for name, kind in self._features():
-            if name in self.schema.numbers:
-                of_name, half = middle_of(kind)
-                names, factors = [*names, name], [*factors, unit / half]
-                places.append(of_name / half)
-            else:
-                others = self._others(name)
-                names += [f"{name}[{value}]" for value in others]
-                factors, places = factors + [unit] * len(others), places + [0.0] * len(others)
-            if kind.missing:
-                names, factors, places = (
-                    [*names, f"{name}[missing]"],
-                    [*factors, unit],
-                    [*places, 0.0],
-                )
-        directions = np.eye(len(names))
-        # The intercept is about a row of zeros in the units of the table.
-        directions[0] -= places
-        return tuple(
-            _Term(name, direction, factor, middle if i == 0 else 0.0)
-            for i, (name, direction, factor) in enumerate(
-                zip(names, directions, factors, strict=True)
-            )
-        )
-
-
-def _n_unknown(table: Table, schema: Schema, name: str) -> int:
-    """How many rows have a value that is none of the categories of a column."""
-    return int(np.count_nonzero(values_of(table, schema, name) == UNKNOWN))

@@ -10,36 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
-from dpsubspace._core.accounting.permission import payer_of
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import PrivateCall
+from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import check_real, shown, shown_first
+from dpsubspace._core.plans.counts import CountsPlan, interval_around, least_noise
 from dpsubspace._core.release.noise import as_noise
-from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.records import Records, check_groups
-from dpsubspace._core.rows.remote import sum_over_parts
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.table_cells import (
     CountNoise,
-    around,
-    cell_total,
-    counts_l1_sum,
-    counts_sum,
     holding,
-    onto_margins,
-    onto_total,
 )
 from dpsubspace._core.tables.cells import (
     CellColumn,
     cells_of_columns,
     read_columns,
-    values_of,
     warn_of_unlisted,
 )
-from dpsubspace._core.tables.schema import Schema, Table, as_schema
+from dpsubspace._core.tables.schema import as_schema
 from dpsubspace._names import public
-from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text
 
 # Most cells of a table, and most rows of it that are printed.
@@ -137,7 +127,7 @@ class PrivateCounts(PrivateResult):
         order = [left.index(name) for name in kept]
         k = math.prod(self.counts.shape[axis] for axis in gone)
         counts, noisy = (each.sum(axis=gone).transpose(order) for each in (self.counts, self.noisy))
-        low, high = holding(counts, *_around(noisy, self._noise, self.level, k, self.n))
+        low, high = holding(counts, *interval_around(noisy, self._noise, self.level, k, self.n))
         return replace(
             self,
             columns=tuple(kept),
@@ -350,18 +340,11 @@ def private_counts(
         )
     table, part = read_columns(frame, schema, names, groups)
     records = check_groups(groups, table.numbers)
-    target, noise_of = _least_noise(target, records.n, float(level))
-    budget = Budget.split(target, {"counts": Part(1.0, kind=noise_of)}, records.n)
-    public = ("schema of the table", "edges of the cells")
-    noise = as_noise(random_state)
-    call = PrivateCall("private_counts", budget, noise, records, len(names), public)
-    added = _noise(budget, noise_of)
-    _warn_of_noise(added, math.prod(shape), records.n, records.unit)
-    releases = call.open()
-    raw = sum_over_parts(_counted, table, part, axes, records)
-    noisy = _released(raw, releases, noise_of).reshape(shape)
-    counts = _consistent(noisy, records.n) if target.private else noisy
-    low, high = holding(counts, *_around(noisy, added, float(level), 1, records.n))
+    target, kind = least_noise(target, records.n, float(level))
+    plan, noise = CountsPlan(target, kind, part, axes, float(level)), as_noise(random_state)
+    (counts, low, high, noisy, added), guarantee = run_privately(
+        plan, table, records, len(names), noise
+    )
     found = PrivateCounts(
         tuple(names),
         tuple(axis.labels for axis in axes),
@@ -375,7 +358,7 @@ def private_counts(
         added.mechanism,
         added.scale,
         {axis.name: axis.edges for axis in axes if axis.edges is not None},
-        call.guarantee,
+        guarantee,
     )
     warn_of_unlisted(_unlisted(found, axes), schema)
     return found
@@ -387,18 +370,6 @@ def _unlisted(found: PrivateCounts, axes: Sequence[CellColumn]) -> dict[str, flo
     return {name: float(found.margin(name).low[cell]) / found.n for name, cell in codes.items()}
 
 
-def _counted(
-    table: Table, schema: Schema, axes: Sequence[CellColumn], records: Records
-) -> np.ndarray:
-    """How many records are in each cell, (n_cells,)."""
-    cells, n_cells = np.zeros(len(table), dtype=np.intp), 1
-    for axis in axes:
-        width = len(axis.labels)
-        cells = cells * width + axis.cells(values_of(table, schema, axis.name))
-        n_cells *= width
-    return cell_total(cells, n_cells, records)
-
-
 def _names(columns: Any, known: tuple[str, ...]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if absent := [name for name in names if name not in known]:
@@ -408,69 +379,3 @@ def _names(columns: Any, known: tuple[str, ...]) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise ValueError(f"`columns` must name one or more columns, each once, got {shown(names)}.")
     return names
-
-
-def _least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:
-    """The target with a delta, and the kind of noise with the shortest intervals at it."""
-    pure = replace(target, delta=0.0)
-    payer = payer_of()
-    if target.delta == 0 or (target.delta == "auto" and (payer is None or payer.delta == 0)):
-        return pure, "laplace"
-    if payer is not None or not target.private:
-        return target, "gaussian"
-    # Laplace noise takes no delta: what one would save of it is too little to be searched for.
-    choices = [(pure, "laplace"), (target, "gaussian")]
-    return min(choices, key=lambda each: _half_width(*each, n, level))
-
-
-def _half_width(target: Target, kind: str, n: int, level: float) -> float:
-    budget = Budget.split(target, {"counts": Part(1.0, kind=kind)}, n)
-    return _noise(budget, kind).half_width(level)
-
-
-def _noise(budget: Budget, kind: str) -> CountNoise:
-    """Noise of each count, which follows from public numbers."""
-    if not budget.private:
-        return CountNoise("none", 0.0)
-    relation, scale = budget.target.neighboring_relation, budget.scales["counts"]
-    nothing = np.zeros(1)
-    if kind == "gaussian":
-        return CountNoise(kind, scale * counts_sum(nothing).unit(relation))
-    total = counts_l1_sum(nothing)
-    bound = total.norm_bound if relation == "zero_out" else total.replace_bound
-    return CountNoise(kind, bound / scale)
-
-
-def _released(raw: np.ndarray, releases: Releases, kind: str) -> np.ndarray:
-    if kind == "laplace":
-        return releases.laplace("counts", counts_l1_sum(raw))
-    return releases.gaussian("counts", counts_sum(raw))
-
-
-def _around(
-    noisy: np.ndarray, noise: CountNoise, level: float, n_cells: int, n: int
-) -> tuple[np.ndarray, np.ndarray]:
-    return around(noisy, noise.half_width(level, n_cells), n)
-
-
-def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:
-    """Counts without a negative one that add up to n, along each axis as well."""
-    if noisy.ndim == 1:
-        return onto_total(noisy, n)
-    axes = range(noisy.ndim)
-    margins = [noisy.sum(axis=tuple(set(axes) - {axis})) for axis in axes]
-    return onto_margins(noisy, [onto_total(margin, n) for margin in margins])
-
-
-def _warn_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
-    if noise.scale == 0 or n / n_cells >= noise.deviation:
-        return
-    made = n_cells * noise.positive(1.0)
-    warn(
-        f"the noise of each of {n_cells:,} counts has a standard deviation of"
-        f" {noise.deviation:.2g}, and a cell has {n / n_cells:.2g} of {n:,} {unit}s on average."
-        f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
-        " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
-        PrivacyWarning,
-        about=("cells", n_cells),
-    )

@@ -3,82 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
 from dpsubspace._core.fits.call import private_function
-from dpsubspace._core.fits.estimator import PrivateCall
-from dpsubspace._core.ground.arrays import plain_arithmetic
+from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import check_bool, check_real, shown, shown_first
+from dpsubspace._core.plans.summary import SummaryEntry, SummaryPlan
 from dpsubspace._core.release.noise import as_noise
-from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.records import Records, check_groups
-from dpsubspace._core.rows.remote import rowwise, sum_over_parts
+from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
-from dpsubspace._core.statistics.table_cells import (
-    STAGES,
-    GroupedCounts,
-    GroupSizes,
-    Quantiles,
-    Ratio,
-    agreeing,
-    around,
-    cell_total,
-    counts_sum,
-    exact_quantiles,
-    holding,
-    onto_total_of_seen,
-    searched_quantiles,
-    unit_sums,
-    unit_total,
-)
 from dpsubspace._core.tables.cells import (
     NO_GROUP,
     NO_VALUE,
     UNLISTED,
-    cells_of_codes,
-    in_unit,
-    middle_of,
-    scale_points,
-    values_of,
     warn_of_unlisted,
 )
-from dpsubspace._core.tables.schema import Schema, Table, as_schema, read_anywhere
+from dpsubspace._core.tables.schema import read_anywhere
+from dpsubspace._core.tables.schema import as_schema
 from dpsubspace._names import public
-from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text
-
-# What each release has of the budget (of mu^2), for each of its columns. Counts, sums in units of
-# half a range, and ranks then have about the same noise, in records: twelve stages share the four
-# parts of a search, which looks at a rank through about one count at each.
-_SHARES = {"counts": 1.0, "moments": 2.0, "quantiles": 4.0}
-
-# Quantiles of numbers, and what they are called.
-_LEVELS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
-
-# The one group of a table that is not split.
-_ALL = "all"
-
-# Standard deviations of a count that the average group should have, for its numbers to tell much.
-_SEEN = 10.0
-
-
-class SummaryEntry(NamedTuple):
-    """One released number of a summary, with its interval."""
-
-    column: str
-    statistic: str
-    category: Any  # None where the number is not about one
-    group: Any
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -496,19 +446,13 @@ def private_summary(
     target = Target(epsilon, delta, neighboring_relation).checked()
     check_real("level", level, low=0, high=1)
     schema = as_schema(schema)
-    plan = _Summary.of(schema, by)
+    plan = SummaryPlan.of(target, schema, by, float(level))
     table = read_anywhere(frame, schema, name="frame", groups=groups)
     records = check_groups(groups, table.numbers)
     if schema.numbers:
         refuse_exact_quantiles(target, table.numbers)
-    budget = Budget.split(target, plan.parts(), records.n)
     noise = as_noise(random_state)
-    public = ("schema of the table",)
-    call = PrivateCall("private_summary", budget, noise, records, len(schema), public)
-    _warn_of_noise(budget, plan, records)
-    releases = call.open()
-    with plain_arithmetic(None):
-        found = plan.released(table, records, releases, float(level))
+    found, guarantee = run_privately(plan, table, records, len(schema), noise)
     entries = tuple(found.entries(float(level)))
     warn_of_unlisted(plan.unlisted(entries, records.n), schema)
     return PrivateSummary(
@@ -519,339 +463,5 @@ def private_summary(
         records.unit,
         float(level),
         found.noise,
-        call.guarantee,
+        guarantee,
     )
-
-
-def _warn_of_noise(budget: Budget, plan: _Summary, records: Records) -> None:
-    if not budget.private:
-        return
-    relation = budget.target.neighboring_relation
-    name, total = "moments", unit_total(np.zeros(1), max(1, len(plan.schema.numbers)))
-    if plan.tables:
-        name, total = "counts", counts_sum(np.zeros(1), len(plan.tables))
-    deviation, size = budget.scales[name] * total.unit(relation), records.n / len(plan.groups)
-    if size < _SEEN * deviation:
-        warn(
-            f"the noise of each count has a standard deviation of {deviation:.3g}, and a group has"
-            f" {size:.0f} {records.unit}s on average: expect wide intervals. More {records.unit}s,"
-            " fewer columns or groups, or a larger epsilon help.",
-            PrivacyWarning,
-            about=("summary", deviation),
-        )
-
-
-# What is released -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Summary:
-    """What is public about a summary, and how it is released."""
-
-    schema: Schema
-    by: str | None
-    groups: tuple[Any, ...]
-    tables: dict[str, int]  # columns that are counted, and their numbers of cells
-
-    @classmethod
-    def of(cls, schema: Schema, by: str | None) -> _Summary:
-        if schema.private_ranges:
-            raise ValueError(
-                f"the columns {shown_first(schema.private_ranges)} have no public range, and means"
-                " need one: write Range(low, high) from public knowledge, such as the limits of a"
-                " device. private_quantile and private_mean do without."
-            )
-        tables: dict[str, int] = {}
-        groups: tuple[Any, ...] = (_ALL,)
-        if by is not None:
-            if not isinstance(by, str) or by not in schema.categories:
-                raise ValueError(
-                    f"`by` must be a column of categories in the schema, one of"
-                    f" {shown_first(schema.categories)}, got {shown(by)}."
-                )
-            groups = schema[by].values  # type: ignore[attr-defined]
-            tables[by] = 1
-        for name, kind in schema.items():
-            if name == by:
-                continue
-            if kind._categorical:
-                tables[name] = len(kind.values) + 1 + kind.missing  # type: ignore[attr-defined]
-            elif kind.missing:
-                tables[name] = 2
-        return cls(schema, by, groups, tables)
-
-    @property
-    def n_groups(self) -> int:
-        """Number of groups, with that of rows that are in none."""
-        return len(self.groups) + (self.by is not None)
-
-    def unlisted(self, entries: Sequence[SummaryEntry], n: int) -> dict[str, float]:
-        """Least share of values that are not listed, of each column, by released counts."""
-        found = dict.fromkeys(self.schema.categories, 0.0)
-        for each in entries:
-            if each.statistic == "count" and each.category == UNLISTED:
-                found[each.column] += each.low / n
-            elif each.group == NO_GROUP and not self.schema[str(self.by)].missing:
-                found[str(self.by)] += each.low / n
-        return found
-
-    def parts(self) -> dict[str, Part]:
-        numbers = len(self.schema.numbers)
-        sizes = {"counts": len(self.tables), "moments": numbers, "quantiles": numbers}
-        whole = sum(_SHARES[name] * size for name, size in sizes.items())
-        return {
-            name: Part(_SHARES[name] * size / whole, STAGES if name == "quantiles" else 1)
-            for name, size in sizes.items()
-            if size
-        }
-
-    def released(
-        self, table: Table, records: Records, releases: Releases, confidence: float
-    ) -> _Found:
-        group = rowwise(self._group, table)
-        noise: dict[str, float] = {}
-        counts, deviation = self._counts(table, group, records, releases)
-        n = float(records.n)
-        if not releases.budget.private and counts:  # parts of persons add up to a little less
-            n = float(next(iter(counts.values())).sum())
-        sizes, agreed = GroupSizes(np.full(1, n), 0.0), []
-        if counts:
-            noise["counts"] = deviation
-            sizes, agreed = agreeing([*counts.values()], deviation, n)
-        sums, deviation = self._sums(table, group, records, releases)
-        quantiles = None
-        if sums is not None:
-            noise["moments"] = deviation
-            quantiles = self._quantiles(table, group, records, releases, confidence)
-            empty = counts_sum(np.zeros(1), len(self.schema.numbers))
-            noise["quantiles"] = releases.noise_of("quantiles", empty)
-        cells = dict(zip(counts, agreed, strict=True))
-        return _Found(self, n, sizes, cells, sums, quantiles, noise)
-
-    # What is added up of rows, where these are --------------------------------------------------
-
-    def _group(self, table: Table) -> np.ndarray:
-        """Group of each row; the number of groups for rows that are in none."""
-        if self.by is None:
-            return np.zeros(len(table), dtype=np.intp)
-        group = values_of(table, self.schema, self.by)
-        return np.where(group < 0, len(self.groups), group).astype(np.intp)
-
-    def _raw_counts(self, table: Table, group: np.ndarray, records: Records) -> np.ndarray:
-        """Counts of all tables, one after another."""
-        raw = []
-        for name, width in self.tables.items():
-            cells = group * width + self._cells(table, name)
-            raw.append(cell_total(cells, self.n_groups * width, records))
-        return np.concatenate(raw)
-
-    def _raw_sums(self, table: Table, group: np.ndarray, records: Records) -> np.ndarray:
-        """Sums (columns, 2, groups) of numbers in units of half their range."""
-        names = self.schema.numbers
-        raw = np.empty((len(names), 2, self.n_groups))
-        for place, name in enumerate(names):
-            units = in_unit(table.numbers[:, place], self.schema[name])
-            raw[place] = unit_sums(units, group, self.n_groups, records)
-        return raw
-
-    # What is released of it ---------------------------------------------------------------------
-
-    def _counts(
-        self, table: Table, group: np.ndarray, records: Records, releases: Releases
-    ) -> tuple[dict[str, np.ndarray], float]:
-        if not self.tables:
-            return {}, 0.0
-        raw = sum_over_parts(self._raw_counts, table, group, records)
-        total = counts_sum(raw, len(self.tables))
-        noisy = releases.gaussian("counts", total)
-        widths = [self.n_groups * width for width in self.tables.values()]
-        parts = np.split(noisy, np.cumsum(widths)[:-1])
-        named = zip(self.tables, parts, strict=True)
-        counts = {name: part.reshape(self.n_groups, -1) for name, part in named}
-        return counts, releases.noise_of("counts", total)
-
-    def _cells(self, table: Table, name: str) -> np.ndarray:
-        kind = self.schema[name]
-        if name == self.by:
-            return np.zeros(len(table), dtype=np.intp)
-        values = values_of(table, self.schema, name)
-        if not kind._categorical:
-            return np.isnan(values).astype(np.intp)
-        return cells_of_codes(values, len(kind.values))  # type: ignore[attr-defined]
-
-    def _sums(
-        self, table: Table, group: np.ndarray, records: Records, releases: Releases
-    ) -> tuple[np.ndarray | None, float]:
-        names = self.schema.numbers
-        if not names:
-            return None, 0.0
-        raw = sum_over_parts(self._raw_sums, table, group, records)
-        total = unit_total(raw, len(names))
-        noisy = releases.gaussian("moments", total)
-        return noisy.reshape(raw.shape), releases.noise_of("moments", total)
-
-    def _quantiles(
-        self,
-        table: Table,
-        group: np.ndarray,
-        records: Records,
-        releases: Releases,
-        confidence: float,
-    ) -> Quantiles:
-        levels = np.array([*_LEVELS.values()])
-        if not releases.budget.private:
-            return exact_quantiles(table.numbers, group, len(self.groups), levels, records)
-        grid = [scale_points(self.schema[name], 2**STAGES) for name in self.schema.numbers]
-        return searched_quantiles(
-            table.numbers,
-            group,
-            len(self.groups),
-            np.stack(grid),
-            levels,
-            releases,
-            "quantiles",
-            confidence=confidence,
-        )
-
-
-# What follows from it ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Released numbers, and all that is printed of them."""
-
-    plan: _Summary
-    n: float
-    sizes: GroupSizes
-    cells: dict[str, GroupedCounts]
-    sums: np.ndarray | None
-    quantiles: Quantiles | None
-    noise: dict[str, float]
-
-    def entries(self, level: float) -> Iterator[SummaryEntry]:
-        """All numbers, which add up and have an order, within intervals that hold them."""
-        for each in self._all(level):
-            if math.isnan(each.value):
-                yield each
-                continue
-            low, high = holding(each.value, each.low, each.high)
-            yield each._replace(low=float(low), high=float(high))
-
-    def _all(self, level: float) -> Iterator[SummaryEntry]:
-        plan, sizes = self.plan, self.sizes.counts
-        ends = [self._around(size, self.sizes.variance, level) for size in sizes]
-        names = plan.groups if plan.by is None else (*plan.groups, NO_GROUP)
-        unseen = None if plan.by is None or ends[-1][0] > 0 else len(plan.groups)
-        totals = onto_total_of_seen(sizes, self.n, unseen)
-        for group, total, (low, high) in zip(names, totals, ends, strict=True):
-            yield SummaryEntry("", "count", None, group, float(total), low, high)
-        for name in plan.schema:
-            if name == plan.by:
-                continue
-            for place, group in enumerate(plan.groups):
-                made = self._of_column(name, place, float(totals[place]), level)
-                for statistic, category, value, low, high in made:
-                    yield SummaryEntry(name, statistic, category, group, value, low, high)
-
-    def _of_column(
-        self, name: str, place: int, total: float, level: float
-    ) -> Iterator[tuple[str, Any, float, float, float]]:
-        kind = self.plan.schema[name]
-        if not kind._categorical:
-            yield from self._of_numbers(name, place, level)
-        if name not in self.cells:
-            return
-        labels = [*kind.values, UNLISTED] if kind._categorical else [None]  # type: ignore[attr-defined]
-        labels += [NO_VALUE] if kind.missing else []
-        table = self.cells[name]
-        counts = onto_total_of_seen(table.counts[place], total, self._unseen(name, level))
-        there = counts.sum() - (counts[-1] if kind.missing else 0.0)
-        for cell, label in enumerate(labels):
-            if label is None:  # numbers that are there, which are all others
-                continue
-            ends = self._around(table.counts[place, cell], table.variance, level)
-            yield ("count", label, float(counts[cell]), *ends)
-            of = total if label == NO_VALUE and cell == len(labels) - 1 else there
-            share = self._share(name, place, cell, missing=of is total and kind.missing)
-            value = float(counts[cell] / of) if of > 0 else math.nan
-            yield ("share", label, value, *share.interval(level, 0.0, 1.0))
-
-    def _unseen(self, name: str, level: float) -> int | None:
-        """Cell of values that are not listed, where noise hides all of them in every group."""
-        kind, table = self.plan.schema[name], self.cells[name]
-        if not kind._categorical:
-            return None
-        cell = len(kind.values)  # type: ignore[attr-defined]
-        groups = table.counts[: len(self.plan.groups), cell]
-        lowest = [self._around(count, table.variance, level)[0] for count in groups]
-        return None if max(lowest) > 0 else cell
-
-    def _around(self, count: float, variance: float, level: float) -> tuple[float, float]:
-        half = float(ndtri((1 + level) / 2)) * math.sqrt(variance)
-        low, high = around(np.asarray(count), half, self.n)
-        return float(low), float(high)
-
-    def _share(self, name: str, place: int, cell: int, *, missing: bool) -> Ratio:
-        """A cell of a group as a share of its values that are there, or of all for missing ones."""
-        table, width = self.cells[name], self.plan.tables[name]
-        above, size, of_size = (
-            table.counts[place, cell],
-            self.sizes.counts[place],
-            self.sizes.variance,
-        )
-        shared = of_size / width  # covariance of a count with the size of its group
-        if missing or not self.plan.schema[name].missing:
-            return Ratio(float(above), float(size), table.variance, of_size, shared)
-        there, variance = self._there(name, place)
-        return Ratio(float(above), there, table.variance, variance, shared - table.common)
-
-    def _there(self, name: str, place: int) -> tuple[float, float]:
-        """How many values of a column are there in a group, and the variance of that."""
-        size, of_size = float(self.sizes.counts[place]), self.sizes.variance
-        if not self.plan.schema[name].missing:
-            return size, of_size
-        table, width = self.cells[name], self.plan.tables[name]
-        variance = max(of_size + table.variance - 2 * of_size / width, 0.0)
-        return size - float(table.counts[place, -1]), variance
-
-    def _of_numbers(
-        self, name: str, place: int, level: float
-    ) -> Iterator[tuple[str, None, float, float, float]]:
-        assert self.sums is not None and self.quantiles is not None
-        column = self.plan.schema.numbers.index(name)
-        middle, half = middle_of(self.plan.schema[name])
-        first, second = self.sums[column, :, place]
-        there, of_there = self._there(name, place)
-        square = self.noise["moments"] ** 2
-        mean, fold = (Ratio(float(s), there, square, of_there) for s in (first, second))
-        value, ends = mean.value(-1, 1), mean.interval(level, -1, 1)
-        low, high = (middle + half * end for end in ends)
-        yield "mean", None, middle + half * value, low, high
-        value, low, high = (half * each for each in _deviation(mean, fold, level))
-        yield "standard deviation", None, value, low, high
-        for at, statistic in enumerate(_LEVELS):
-            cells = (self.quantiles.values, self.quantiles.low, self.quantiles.high)
-            value, low, high = (float(part[column, place, at]) for part in cells)
-            yield statistic, None, value, low, high
-
-
-def _deviation(mean: Ratio, fold: Ratio, level: float) -> tuple[float, float, float]:
-    """Standard deviation of numbers in [-1, 1] and its interval, from those of two means.
-
-    `fold` is the mean of ``2 u^2 - 1``. The variance is the mean square less the square of the
-    mean, two numbers with noise of their own, whose intervals are joined as Zou and Donner (2008)
-    join those of a difference. Noise may make it negative: the ends are about 0 then, since
-    about an impossible number the upper one would lie below most of what is possible.
-    """
-    mean_value, square = mean.value(-1, 1), (1 + fold.value(-1, 1)) / 2
-    low, high = mean.interval(level, -1, 1)
-    least = 0.0 if low <= 0 <= high else min(low**2, high**2)
-    most = max(low**2, high**2)
-    lower, upper = ((1 + end) / 2 for end in fold.interval(level, -1, 1))
-    variance = max(square - mean_value**2, 0.0)
-    down = math.hypot(square - lower, most - mean_value**2)
-    up = math.hypot(upper - square, mean_value**2 - least)
-    ends = (variance, variance - down, variance + up)
-    value, low, high = (math.sqrt(min(max(each, 0.0), 1.0)) for each in ends)
-    return value, low, high

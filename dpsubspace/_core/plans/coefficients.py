@@ -1,0 +1,231 @@
+"""Coefficients of linear and logistic regression of a table.
+
+Where to check the privacy claim: :meth:`CoefficientsPlan.run` is all of it. Its releases are those
+of ``released_equations`` in ``_core/solvers/equations.py``, which bounds what a record contributes
+to each. Noise is added in ``_core/release/mechanisms.py``, and the event is made by
+``Budget.split`` in ``_core/accounting/budget.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
+from dpsubspace._core.fits.estimator import FunctionPlan
+from dpsubspace._core.ground.checks import (
+    shown,
+    shown_first,
+)
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.records import Records
+from dpsubspace._core.rows.remote import rowwise, sum_over_parts
+from dpsubspace._core.solvers.equations import PARTS, Design, parts_of, released_equations
+from dpsubspace._core.statistics.inverted_tests import Equations, Interval
+from dpsubspace._core.tables.cells import in_unit, middle_of, values_of
+from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
+from dpsubspace._core.tables.schema import Schema, Table
+from dpsubspace.exceptions import PrivacyWarning, warn
+
+INTERCEPT = "Intercept"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A coefficient: ``shift + factor * (direction @ weights)``."""
+
+    name: str
+    direction: np.ndarray = field(repr=False)
+    factor: float
+    shift: float = 0.0
+
+    def at(self, found: Interval) -> Interval:
+        return Interval(*(self.shift + self.factor * x for x in found))
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a table becomes a regression: public."""
+
+    schema: Schema
+    target: str
+    family: str
+    references: Mapping[str, Any]  # by column of categories
+
+    @classmethod
+    def of(cls, schema: Schema, target: str, family: str, reference: Any) -> Coding:
+        """ValueError where it cannot."""
+        if len(schema) < 2:
+            raise ValueError("`schema` has the target alone: name a column that explains it.")
+        if estimated := list(schema.private_ranges):
+            raise ValueError(
+                f"the ranges of {estimated} are private, and a coefficient needs a public one:"
+                " write Range(low, high) from public knowledge."
+            )
+        natural = "logistic" if target in schema.categories else "linear"
+        family = natural if family == "auto" else family
+        kind: Any = schema[target]
+        if kind.missing:
+            raise ValueError(
+                f"the target {shown(target)} must not have missing values: leave such rows out by a"
+                " public rule, and missing=True out of the schema."
+            )
+        if family != natural or (natural == "logistic" and len(kind.values) != 2):
+            raise ValueError(
+                f"the target {shown(target)} must be Categories of two values, such as"
+                " Categories([0, 1]), for a logistic regression or a Range for a linear one; the"
+                f" family is {family!r} and the schema says {shown(kind)}."
+            )
+        chosen = {} if reference is None else dict(reference)
+        kinds: dict[str, Any] = dict(schema)
+        for name, value in chosen.items():
+            if name not in schema.categories or value not in kinds[name].values:
+                raise ValueError(
+                    "`reference` must give a column of categories one of its values"
+                    + (f" {shown_first(kinds[name].values)}" if name in schema.categories else "")
+                    + f", got {shown(value)} for {shown(name)}."
+                )
+        references = {name: chosen.get(name, kinds[name].values[0]) for name in schema.categories}
+        return cls(schema, target, family, references)
+
+    def check(self, table: Table) -> None:
+        """ValueError where rows have an outcome that is none of the two."""
+        logistic, kind = self.family == "logistic", self.schema[self.target]
+        if logistic and sum_over_parts(_n_unknown, table, self.schema, self.target):
+            values: Any = kind.values  # type: ignore[attr-defined]
+            raise ValueError(
+                f"rows have values of the target {shown(self.target)} that are not among"
+                f" {shown(list(values))}, which the schema says. Correct the schema, or leave such"
+                " rows out by a public rule."
+            )
+
+    @property
+    def target_name(self) -> str:
+        if self.family == "linear":
+            return self.target
+        return f"{self.target} = {self._others(self.target)[0]}"
+
+    def _others(self, name: str) -> list[Any]:
+        kind: Any = self.schema[name]
+        return [value for value in kind.values if value != self.references[name]]
+
+    def design(self, table: Table, records: Records) -> Design:
+        """The regression, with rows and targets where those of the table lie."""
+        rows, targets = (rowwise(make, self, table) for make in (Coding.rows, Coding.targets))
+        numbers = [False]
+        for name, kind in self._features():
+            of_number = name in self.schema.numbers
+            others = 0 if of_number else len(self._others(name))
+            numbers += [of_number] * of_number + [False] * (others + kind.missing)
+        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
+
+    def rows(self, table: Table) -> np.ndarray:
+        """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
+        columns = [np.ones(len(table))]
+        for name, kind in self._features():
+            if name in self.schema.numbers:
+                values = values_of(table, self.schema, name)
+                columns.append(np.nan_to_num(in_unit(values, kind)))
+                columns += [np.isnan(values)] if kind.missing else []
+            else:
+                codes = values_of(table, self.schema, name)
+                columns += [codes == kind.values.index(value) for value in self._others(name)]
+                columns += [codes == MISSING] if kind.missing else []
+        rows = np.empty((len(table), len(columns)))
+        for i, column in enumerate(columns):
+            rows[:, i] = column
+        return rows
+
+    def targets(self, table: Table) -> np.ndarray:
+        """Targets from -1 to 1, or 0 and 1."""
+        kind: Any = self.schema[self.target]
+        targets = values_of(table, self.schema, self.target)
+        if self.family == "linear":
+            return in_unit(targets, kind)
+        event = kind.values.index(self._others(self.target)[0])
+        return (targets == event).astype(np.float64)
+
+    def _features(self) -> list[tuple[str, Any]]:
+        return [(name, kind) for name, kind in self.schema.items() if name != self.target]
+
+    def terms(self) -> tuple[Term, ...]:
+        """Coefficients in the order of the columns of the design."""
+        linear = self.family == "linear"
+        middle, unit = middle_of(self.schema[self.target]) if linear else (0.0, 1.0)
+        names, factors, places = [INTERCEPT], [unit], [0.0]
+        for name, kind in self._features():
+            if name in self.schema.numbers:
+                of_name, half = middle_of(kind)
+                names, factors = [*names, name], [*factors, unit / half]
+                places.append(of_name / half)
+            else:
+                others = self._others(name)
+                names += [f"{name}[{value}]" for value in others]
+                factors, places = factors + [unit] * len(others), places + [0.0] * len(others)
+            if kind.missing:
+                names, factors, places = (
+                    [*names, f"{name}[missing]"],
+                    [*factors, unit],
+                    [*places, 0.0],
+                )
+        directions = np.eye(len(names))
+        # The intercept is about a row of zeros in the units of the table.
+        directions[0] -= places
+        return tuple(
+            Term(name, direction, factor, middle if i == 0 else 0.0)
+            for i, (name, direction, factor) in enumerate(
+                zip(names, directions, factors, strict=True)
+            )
+        )
+
+
+def _n_unknown(table: Table, schema: Schema, name: str) -> int:
+    """How many rows have a value that is none of the categories of a column."""
+    return int(np.count_nonzero(values_of(table, schema, name) == UNKNOWN))
+
+
+@dataclass(frozen=True)
+class CoefficientsPlan(FunctionPlan):
+    name: ClassVar[str] = "private_coefficients"
+
+    target: Target
+    coding: Coding  # How the table becomes a regression
+
+    def assumed(self) -> tuple[str, ...]:
+        return ("the schema of the table",)
+
+    def budget(self, n_samples: int) -> Budget:
+        family, n_columns = self.coding.family, len(self.coding.schema)
+        budget = Budget.split(self.target, PARTS[family], n_samples)
+        if not budget.private:
+            return budget
+        parts = parts_of(family, budget.scales["second score"], n_columns, n_samples)
+        return Budget.split(self.target, parts, n_samples)
+
+    def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
+        _warn_of_noise(budget, len(self.coding.terms()), records)
+
+    def run(self, ready: Table, records: Records, releases: Releases) -> Equations:
+        return released_equations(self.coding.design(ready, records), releases)
+
+
+def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
+    """Warn where public sizes tell that noise hides all coefficients.
+
+    The noise of the second moment of rows, beside the largest that all of them could have in one
+    direction.
+    """
+    ratio = budget.scales["moment"] * math.sqrt(2 * n_terms) / records.n
+    if budget.private and ratio > 1:
+        warn(
+            f"the noise of the moments is {ratio:.2g} times as large as what {records.n}"
+            f" {records.unit}s could show: expect intervals without ends. More"
+            f" {records.unit}s, fewer columns or a larger epsilon help.",
+            PrivacyWarning,
+            about=("moments of coefficients", ratio),
+        )
