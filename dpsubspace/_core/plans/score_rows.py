@@ -20,7 +20,7 @@ from dpsubspace._core.ground.checks import is_collection, refuse_collection, unw
 from dpsubspace._core.plans.score_release import RowScores
 from dpsubspace._core.plans.score_request import PublicGroups, ScoreRequest
 from dpsubspace._core.rows.columns import as_rows
-from dpsubspace._core.rows.remote import load
+from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.inputs import (
     check_classes,
     check_rows_and_labels,

@@ -31,7 +31,7 @@ from dpsubspace._core.ground.checks import (
 from dpsubspace._core.rows.chunks import FormedRows
 from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
-from dpsubspace._core.rows.remote import load
+from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.records import check_order, split_groups
 from dpsubspace._core.rows.remote import ROWS, TARGETS, RemoteRows, for_each_part, rowwise
 from dpsubspace._core.rows.same_rows import named_sets

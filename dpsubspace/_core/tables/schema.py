@@ -47,7 +47,7 @@ from dpsubspace._core.ground.checks import (
 )
 from dpsubspace._core.ground.forms import Form, Reading
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
-from dpsubspace._core.rows.remote import load
+from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.records import check_order, split_groups
 from dpsubspace._core.rows.remote import CODES, ROWS, TARGETS, rowwise
 from dpsubspace._core.tables.check import NOT_PRIVATE, drafted, findings, looks_alike
