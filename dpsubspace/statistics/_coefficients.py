@@ -28,8 +28,7 @@ from dpsubspace._core.rows.inputs import check_rows_and_targets, named
 from dpsubspace._core.rows.records import check_groups, check_order
 from dpsubspace._core.statistics.inverted_tests import Equations, interval_along
 from dpsubspace._core.tables.kinds import Categories, Range
-from dpsubspace._core.tables.schema import read_anywhere
-from dpsubspace._core.tables.schema import Schema, as_schema
+from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text

@@ -25,8 +25,7 @@ from dpsubspace._core.tables.cells import (
     UNLISTED,
     warn_of_unlisted,
 )
-from dpsubspace._core.tables.schema import read_anywhere
-from dpsubspace._core.tables.schema import as_schema
+from dpsubspace._core.tables.schema import as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.statistics._printed_tables import as_html, as_text
 

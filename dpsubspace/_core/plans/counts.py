@@ -22,10 +22,12 @@ from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import sum_over_parts
-from dpsubspace._core.statistics.table_cells import cell_total, counts_l1_sum, counts_sum
 from dpsubspace._core.statistics.table_cells import (
     CountNoise,
     around,
+    cell_total,
+    counts_l1_sum,
+    counts_sum,
     holding,
     onto_margins,
     onto_total,

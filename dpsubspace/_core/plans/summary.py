@@ -25,22 +25,20 @@ from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 from dpsubspace._core.statistics.table_cells import (
     STAGES,
-    Quantiles,
-    cell_total,
-    counts_sum,
-    exact_quantiles,
-    searched_quantiles,
-    unit_sums,
-    unit_total,
-)
-from dpsubspace._core.statistics.table_cells import (
     GroupedCounts,
     GroupSizes,
+    Quantiles,
     Ratio,
     agreeing,
     around,
+    cell_total,
+    counts_sum,
+    exact_quantiles,
     holding,
     onto_total_of_seen,
+    searched_quantiles,
+    unit_sums,
+    unit_total,
 )
 from dpsubspace._core.tables.cells import (
     NO_GROUP,
