@@ -111,9 +111,7 @@ def whole(values: np.ndarray) -> np.ndarray:
     return (np.abs(values) < _WHOLE) & (values == np.rint(values))
 
 
-_WHOLE = 2.0**53
-
-_FACTOR = 0x9E3779B97F4A7C15
+_WHOLE, _FACTOR = 2.0**53, 0x9E3779B97F4A7C15
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
