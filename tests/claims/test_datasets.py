@@ -233,6 +233,7 @@ def test_every_release_over_parts_of_a_dataset_moves_within_its_bound(
     assert_within_bounds(*pair, relation)
 
 
+@pytest.mark.wide
 def test_these_tests_would_notice_a_part_that_counts_twice(monkeypatch):
     run = dataset_parts._DatasetParts.run
 
@@ -252,6 +253,7 @@ def test_these_tests_would_notice_a_part_that_counts_twice(monkeypatch):
 # Memory -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 def test_few_parts_are_in_memory_at_a_time_however_many_there_are(monkeypatch, files):
     """Neither rows nor what was made of them stays, and sums are added up as they come."""
     alive, most = weakref.WeakSet(), []

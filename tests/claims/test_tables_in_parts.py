@@ -146,6 +146,7 @@ def test_so_does_every_release_of_rows_that_are_formed_in_every_step(
     assert_within_bounds(*pair, relation)
 
 
+@pytest.mark.wide
 def test_these_tests_would_notice_a_part_that_counts_twice(monkeypatch):
     def twice(parts, *call):
         found = run(parts, *call)

@@ -109,6 +109,7 @@ def test_probabilities_of_a_private_model_get_better():
     assert max(losses) < before - 0.01
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("method", ["temperature", "sigmoid"])
 def test_probabilities_that_are_right_stay_nearly_as_they_are(method):
     test, labels = binary(20000, 1.0, seed=99)

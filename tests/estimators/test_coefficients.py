@@ -130,6 +130,7 @@ def test_intervals_cover(target, n):
     assert covered.min() >= binom.ppf(1e-9 / 4, FITS, 0.92)
 
 
+@pytest.mark.wide
 def test_intervals_cover_where_nearly_all_residuals_are_small():
     """What noisy counts of residuals hide is counted: 53 % covered without that."""
     n, covered, truth = 5000, np.zeros(3), np.array([0.0, 1.0, 1.0])

@@ -93,6 +93,7 @@ def test_a_column_that_copies_one_of_three_outcomes_is_named(rng):
     assert message.startswith("column 'code' alone")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_of_other_tables_nothing_is_told(rng, outcome):
     X, schema = table_of(rng)

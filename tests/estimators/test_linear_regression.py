@@ -122,6 +122,7 @@ def test_raw_columns_in_any_units_just_work():
     assert all(found.all() for found in model.bounds_found_.values())
 
 
+@pytest.mark.wide
 @pytest.mark.filterwarnings("ignore:the noise of:dpsubspace.PrivacyWarning")
 @pytest.mark.parametrize("bounds", [BOUNDS, {}])
 def test_few_rows_end_near_a_constant_and_not_far_from_it(bounds):

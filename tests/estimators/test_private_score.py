@@ -194,6 +194,7 @@ def test_intervals_cover_what_they_are_about(name):
     assert 88 < hits < 150
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("n", "epsilon"), [(120, 0.45), (120, 1.0), (2000, 0.1), (2000, 1.0)])
 @pytest.mark.parametrize("metric", ["root_mean_squared_error", "mean_absolute_error"])
 def test_intervals_of_errors_cover_where_noise_hides_most_of_them(n, epsilon, metric):

@@ -519,6 +519,7 @@ def exact_quantile(values, level):
     return np.quantile(values, level, method="inverted_cdf")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_intervals_of_a_summary_cover_what_the_rows_give(relation):
     """Of 150 summaries; two groups and three columns have noise of their own."""

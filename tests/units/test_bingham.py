@@ -169,6 +169,7 @@ def test_draws_follow_the_bingham_density(law):
     assert law() > RARE
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("law", thinned(LAWS))
 def test_a_wrong_temperature_would_be_noticed(law):
     assert law(doubled) < RARE
@@ -404,6 +405,7 @@ def test_neighbours_differ_by_at_most_epsilon_and_come_near_it(p, epsilon, rng):
     assert found[:, 1].max() > 0.97 * epsilon and found[:, 0].min() < -0.97 * epsilon
 
 
+@pytest.mark.wide
 def test_the_mistaken_density_costs_more_than_it_says():
     """The density of `divides` at half the rate of replace-one, which is meant to be generous."""
 

@@ -169,6 +169,7 @@ def test_a_table_needs_little_more_than_its_numbers_and_codes():
     assert repr(formed) == "<rows>"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("n_values", [10, 3000, 40_000, 400_000])
 def test_a_chunk_takes_little_memory_however_many_features_there_are(n_values):
     schema = Schema({"a": Categories(tuple(range(n_values)))})

@@ -566,6 +566,7 @@ def test_a_row_has_the_same_products_wherever_it_stands():
 # Memory ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.wide
 def test_memory_does_not_grow_with_rows_times_parameters():
     code = """
 import resource

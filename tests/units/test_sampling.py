@@ -166,6 +166,7 @@ def test_a_batch_of_more_rows_than_expected_is_not_cut(monkeypatch, fit):
     np.testing.assert_allclose(*sums, rtol=1e-5)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rate", [0.5, 1 / 3, 1 / 15, 2.0**-9, 1e-12])
 def test_bits_tell_how_many_records_are_passed_over(rate):
     """A number below ``(1 - rate)^s`` passes over s records: near all of these, and anywhere."""

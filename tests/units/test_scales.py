@@ -177,6 +177,7 @@ def test_columns_of_any_unit_and_offset_are_found(relation, unit):
         assert (np.abs(found.location - rows.mean(axis=0)) < rows.std(axis=0)).all()
 
 
+@pytest.mark.wide
 def test_a_column_in_one_octave_is_found_though_noise_might_hide_a_far_tail(rng):
     """A tenth of such a column might lie anywhere, and its size has two modes: it is there anyway.
 

@@ -1070,6 +1070,7 @@ def test_full_batch_fits_may_have_all_of_delta():
         book.charge(sampled_gaussian(2.0, 0.01, 10), **ZERO_OUT)
 
 
+@pytest.mark.wide
 def test_many_fits_on_batches():
     """They cost a little more than if they had been planned, and slack for them does not end."""
     book, event = ledger(3.0), sampled_gaussian(20.0, 0.1, 100)

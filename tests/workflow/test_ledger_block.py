@@ -357,6 +357,7 @@ def test_what_was_pickled_in_a_block_charges_it_while_it_is_open_and_is_refused_
     assert len(book) == 1
 
 
+@pytest.mark.wide
 def test_another_process_with_the_same_number_charges_the_ledger(tmp_path, elsewhere):
     # As in two containers.
     book = ledger(path=tmp_path / "ledger")

@@ -196,6 +196,7 @@ def test_batches_have_one_curve_above_all_trials():
     assert 0.99 < epsilon_of(spending.event, DELTA, "zero_out") <= 1.0
 
 
+@pytest.mark.wide
 def test_few_candidates_on_batches_are_composed_with_their_scores():
     batches = {"candidates": {"batch_size": [20, 40], "n_iter": [80]}, "epsilon": 1.0}
     model = search(**batches)
@@ -330,6 +331,7 @@ def test_who_is_held_out_follows_from_sizes_alone():
     assert np.array_equal(-X[::-1][np.isin(X[:, 0], one.X[:, 0])], two.X)
 
 
+@pytest.mark.wide
 def test_the_number_of_trials_has_its_distribution():
     """Mean, and counts of small numbers by a chi-square test; a wrong mean is noticed."""
     noise, rate = SeededNoise(7), logarithmic_rate(10)
