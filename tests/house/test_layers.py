@@ -55,6 +55,33 @@ def test_every_folder_is_a_wing_or_a_subject():
     assert folders == {"", "_core", "_core.ground", *WINGS[1:]} and {*SUBJECTS} < {*WINGS}
 
 
+# What opens a private call, or takes what one may release, outside of the core: tables and
+# searches, whose fits hold those of other estimators. It only gets shorter.
+OPENS_ITSELF = {
+    "model_selection._search",
+    "model_selection._spending",
+    "tables._table_encoder",
+    "tables._tabular",
+}
+
+
+def test_subjects_hand_rows_on_and_release_nothing():
+    """What is released, and what sums of rows are bounded by, stands in plans of the core."""
+    found = set()
+    for module in PATHS:
+        names = {name.removeprefix("dpsubspace.") for name in imported(module)}
+        releases = names & {
+            "_core.fits.estimator.PrivateCall",
+            "_core.release.releases.Releases",
+            "_core.release.releases.draw_trials",
+        }
+        if any(name.startswith("_core.release.mechanisms") for name in names) or releases:
+            found.add(module)
+    assert {name for name in found if not name.startswith("_core.")} == OPENS_ITSELF
+    opened = {name for name in PATHS if re.search(r"\bPrivateCall\(", PATHS[name].read_text())}
+    assert opened == OPENS_ITSELF | {"_core.fits.estimator", "_core.plans.conformal"}
+
+
 def answered_elsewhere(module):
     """Questions that a module answers and another one should, as text."""
     names, wing = set(imported(module)), folder_of(module)
