@@ -16,7 +16,6 @@ from dpsubspace._core.fits.estimator import CheckedFit
 from dpsubspace._core.ground import auto
 from dpsubspace._core.ground.checks import shown
 from dpsubspace._core.plans.linear import Fitted
-from dpsubspace._core.plans.modules import warn_of_limits as warn_of_limits
 from dpsubspace._core.rows.records import RowMap, Shift
 from dpsubspace._core.solvers.descent import STEPS
 from dpsubspace._core.statistics.means import ColumnShares, Focus

@@ -16,6 +16,7 @@ from dpsubspace._core.gradients.reach import limits_of
 from dpsubspace._core.gradients.torch_rows import torch_package
 from dpsubspace._core.gradients.vectorised import checked_copy
 from dpsubspace._core.ground.checks import check_integer
+from dpsubspace._core.plans.modules import warn_of_limits
 from dpsubspace._core.public.gradient_spaces import (
     FeatureSpace,
     GradientSpace,
@@ -28,7 +29,6 @@ from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows, check_rows_and_labels, named, renamed
 from dpsubspace._core.rows.records import Records
 from dpsubspace.exceptions import PrivacyWarning, warn
-from dpsubspace.linear_model._advice import warn_of_limits
 
 if TYPE_CHECKING:
     import torch

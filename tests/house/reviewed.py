@@ -560,7 +560,7 @@ def listed():
     lines = page.partition("Bounds, noise")[0].splitlines()
     found = [line[2:].split(": ") for line in lines if line.startswith("- ")]
     return {
-        f"{where.strip('`/')}.{name.strip('` ')}".removeprefix("no folder.")
+        f"{where.strip('`/').replace('/', '.')}.{name.strip('` ')}".removeprefix("no folder.")
         for where, names in found
         for name in names.split(",")
     }
