@@ -1,12 +1,12 @@
 """What the tests notice: bounds, noises and charges broken by a factor, one at a time.
 
 ``python benchmarks/mutants.py`` copies the checkout to a temporary folder and breaks one thing
-after another there. Each time it runs the tests that should notice, with the markers that
-``python -m pytest`` has, and it prints a table of what noticed. What survives is a claim without a
-test. A file of tests that does not pass without a mutant would notice everything, so each has to
-pass before it judges. ``--tests FOLDER`` takes the tests of another checkout, ``--only TEXT`` what
-has that in its name. Mutants of Dask need Dask, and are left out without it. It needs a system that
-can fork: libraries are imported once, and each mutant has a process of its own.
+after another there. Each time it runs the tests that should notice, but for those marked
+``exhaustive`` or ``cluster``, and it prints a table of what noticed. What survives is a claim
+without a test. A file of tests that does not pass without a mutant would notice everything, so each
+has to pass before it judges. ``--tests FOLDER`` takes the tests of another checkout, ``--only
+TEXT`` what has that in its name. Mutants of Dask need Dask, and are left out without it. It needs a
+system that can fork: libraries are imported once, and each mutant has a process of its own.
 """
 
 from __future__ import annotations
@@ -1147,6 +1147,7 @@ def in_a_fork(folder: Path, tests: list[str], log: Path) -> int:
         # Libraries were imported before pytest could rewrite what they assert.
         known = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *known]
+        options += ["-m", "not exhaustive and not cluster"]
         status = int(pytest.main([*options, *tests]))
     except BaseException:
         traceback.print_exc()
