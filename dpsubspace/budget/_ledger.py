@@ -30,7 +30,7 @@ from dpsubspace._core.fits.call import failed_fit, private_functions
 from dpsubspace._core.ground.checks import finite, is_elsewhere
 from dpsubspace._core.rows.dask_parts import has_lengths
 from dpsubspace._core.rows.records import check_order
-from dpsubspace._names import public
+from dpsubspace._names import imported, public
 from dpsubspace.budget._filter import (
     UNWATCHED,
     Terms,
@@ -735,6 +735,30 @@ class PrivacyLedger:
         import pandas as pd
 
         return pd.DataFrame(self._rows(), columns=list(COLUMNS))
+
+    def plot(self, ax: Any = None, **plot_params: Any) -> Any:
+        """Draw what was charged, and what is left.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        **plot_params : dict
+            Passed to :meth:`BudgetDisplay.plot`.
+
+        Returns
+        -------
+        BudgetDisplay
+            The picture and its data.
+
+        Raises
+        ------
+        PrivacyError
+            If something that is not private was recorded.
+        ImportError
+            If matplotlib is not installed.
+        """
+        return imported("BudgetDisplay").from_ledger(self, ax=ax, **plot_params)
 
     def to_diffprivlib(self, accountant: Any = None) -> Any:
         """Return an accountant of diffprivlib that has spent what this ledger has.

@@ -29,7 +29,7 @@ from dpsubspace._core.rows.records import check_groups, check_order
 from dpsubspace._core.statistics.inverted_tests import Equations, interval_along
 from dpsubspace._core.tables.kinds import Categories, Range
 from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
-from dpsubspace._names import public
+from dpsubspace._names import imported, public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text
 
@@ -168,6 +168,28 @@ class PrivateCoefficients(PrivateResult):
             A title, a line for each coefficient, and what protects the rows.
         """
         return "\n".join([self._title, "", *as_text(self._printed(), 1), "", self._footnote])
+
+    def plot(self, ax: Any = None, **plot_params: Any) -> Any:
+        """Draw the coefficients with their intervals, odds as ratios; this costs nothing more.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        **plot_params : dict
+            Passed to :meth:`CoefficientDisplay.plot`.
+
+        Returns
+        -------
+        CoefficientDisplay
+            The picture and its data.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        """
+        return imported("CoefficientDisplay").from_coefficients(self, ax=ax, **plot_params)
 
     def __str__(self) -> str:
         return self.summary()

@@ -29,7 +29,7 @@ from dpsubspace._core.tables.cells import (
     warn_of_unlisted,
 )
 from dpsubspace._core.tables.schema import as_schema
-from dpsubspace._names import public
+from dpsubspace._names import imported, public
 from dpsubspace.statistics._printed_tables import as_html, as_text
 
 # Most cells of a table, and most rows of it that are printed.
@@ -157,6 +157,30 @@ class PrivateCounts(PrivateResult):
         frame["share"] = self.counts.ravel() / self.n
         frame["noisy"] = self.noisy.ravel()
         return frame
+
+    def plot(self, ax: Any = None, **plot_params: Any) -> Any:
+        """Draw the counts of one or two columns with their intervals; this costs nothing more.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        **plot_params : dict
+            Passed to :meth:`PrivateCountsDisplay.plot`.
+
+        Returns
+        -------
+        PrivateCountsDisplay
+            The picture and its data.
+
+        Raises
+        ------
+        ValueError
+            If there are more than two columns.
+        ImportError
+            If matplotlib is not installed.
+        """
+        return imported("PrivateCountsDisplay").from_counts(self, ax=ax, **plot_params)
 
     @property
     def _noise(self) -> CountNoise:

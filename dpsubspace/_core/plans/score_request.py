@@ -17,7 +17,7 @@ from dpsubspace._core.statistics.score_metrics import METRICS, Metric, needed_su
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.kinds import Categories
 from dpsubspace._core.tables.schema import Schema, as_schema, check_columns, check_types, read_table
-from dpsubspace._names import public
+from dpsubspace._names import imported, public
 from dpsubspace.exceptions import warn
 
 # Results ----------------------------------------------------------------------------------------
@@ -31,6 +31,14 @@ def _warn_of_pairs() -> None:
         " private_score(...), and take its cost from score.privacy_. The pair goes in version 0.3.",
         FutureWarning,
     )
+
+
+# What draws the curves of metrics.
+_DISPLAYS = {
+    "roc_auc": "PrivateRocCurveDisplay",
+    "roc_curve": "PrivateRocCurveDisplay",
+    "calibration_curve": "PrivateCalibrationDisplay",
+}
 
 
 @public
@@ -120,6 +128,36 @@ class PrivateScore(PrivateResult):
                 " private_score for another `metric`, such as 'roc_auc'."
             )
         return float(np.asarray(self.value).item())
+
+    def plot(self, ax: Any = None, **plot_params: Any) -> Any:
+        """Draw the released curve with its band; this costs nothing more.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw in. None makes new ones.
+        **plot_params : dict
+            Passed to the method ``plot`` of the display.
+
+        Returns
+        -------
+        PrivateRocCurveDisplay or PrivateCalibrationDisplay
+            The picture and its data.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no curve, or noise hid it.
+        ImportError
+            If matplotlib is not installed.
+        """
+        display = _DISPLAYS.get(self.metric)
+        if display is None:
+            raise ValueError(
+                f"{self.metric!r} has no curve to draw: ask private_score for one of the metrics"
+                f" {sorted(_DISPLAYS)}."
+            )
+        return imported(display).from_released(self, ax=ax, **plot_params)
 
     def __str__(self) -> str:
         about = "" if self.pos_label is None else f" of class {self.pos_label!r}"
