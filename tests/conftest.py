@@ -61,12 +61,14 @@ def _scheduler_of_no_other_test():
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _workers_here():
-    """Two workers of Dask in threads of this process, which all tests of it share.
+    """Two workers of Dask in threads of this process, which all tests of a module share.
 
     To start processes takes seconds, in which they import what is imported here. All that is sent
-    to these workers goes through a socket, and so through pickles, as it would to processes.
+    to these workers goes through a socket, and so through pickles, as it would to processes. They
+    end with the module: their event loop draws from Python's `random`, and Hypothesis would take
+    that for a strategy of a later test which does.
     """
     distributed = pytest.importorskip("distributed")
     options = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}

@@ -48,7 +48,7 @@ def test_a_private_number_in_a_new_file_is_noticed(monkeypatch):
     bound = linear_fit.Features.unscaled
     monkeypatch.setattr(linear_fit.Features, "unscaled", leaking)
     found = reviewed(FITS["DPSGDClassifier"], PAIRS[1:2])
-    assert files(found.private) - listed() == {"_auto"}
+    assert files(found.private) - listed() == {"_core.ground.auto"}
 
 
 def test_the_same_data_differ_in_nothing():
@@ -61,7 +61,7 @@ def test_what_sets_a_bound_a_noise_an_event_or_a_charge_is_found():
     found = reviewed(FITS["DPSGDClassifier in a ledger"], PAIRS[1:2])
     names = {str(function) for function in found.setting}
     assert names >= {
-        "_array.sum_slack",
+        "_core.ground.arrays.sum_slack",
         "_core.rows.records.RowMap.bound",
         "_core.release.noise._SecureStream.gaussian",
         "_core.accounting.budget.Budget.split",
