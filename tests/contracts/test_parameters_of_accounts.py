@@ -347,6 +347,15 @@ REASONS = {
     "PrivateSummary.entry": SUMMARISED,
     "PrivateCountsDisplay.from_counts": "ax, where others say the same",
     "PrivateCountsDisplay.plot": "options of artists, and ax, as above",
+    **dict.fromkeys(
+        [
+            "PrivateCoefficients.plot",
+            "PrivateCounts.plot",
+            "PrivateScore.plot",
+            "PrivacyLedger.plot",
+        ],
+        "ax, which displays draw in: test_results_that_plot.py",
+    ),
     "privacy_event": "sizes of a plan, which is what fits store: tests of each estimator compare",
     "PrivacyLedger.to_diffprivlib": "an accountant of another package, which test_ledger.py has",
     "TableEncoder.fit": "groups, as of each part of a TabularPipeline",
