@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import r2_score
 
+from dpsubspace._core.plans import regression
 from dpsubspace._core.solvers.evidence import WhiteWeights, posterior, without_chance
 from dpsubspace._core.solvers.regression import Path
 from dpsubspace.tables import Range, tabular_pipeline
@@ -106,3 +107,21 @@ def test_much_budget_does_not_fit_rows_by_chance(epsilon):
     schema = {name: Range(0, 10) for name in train[0]}
     model = tabular_pipeline("regression", schema, epsilon=epsilon, target=Range(-10, 60))
     assert r2_score(test[1], model.fit(*train).predict(test[0])) > 0.78
+
+
+def test_columns_that_public_rows_mix_have_no_groups(monkeypatch):
+    """Groups are of columns as they are: taken for mixtures of these, they cost accuracy."""
+    train, test = few_rows(150, 5)
+    schema = {name: Range(0, 10) for name in train[0]}
+    seen = []
+    exact = regression.exact_solution
+
+    def noted(data, releases):
+        seen.append(data.groups)
+        return exact(data, releases)
+
+    monkeypatch.setattr(regression, "exact_solution", noted)
+    model = tabular_pipeline("regression", schema, epsilon=np.inf, target=Range(-10, 60))
+    model.fit(*train)
+    model.fit(*train, X_public=test[0][:500])
+    assert len(seen[0]) == len(model[0].encoding_.names) + 1 and seen[1] is None

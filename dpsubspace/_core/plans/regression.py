@@ -291,7 +291,7 @@ class RegressionFit(Plan):
         if self.factors is not None:
             importance = np.append(self.factors, np.ones(int(self.constant)))
         groups = None
-        if self.alike is not None:
+        if self.alike is not None and affine.diagonal:  # columns that public rows mix are no lines
             named = np.append(self.alike, np.full(int(self.constant), self.alike.max() + 1))
             groups = np.unique(named, return_inverse=True)[1]
         problem = Regression(rows, (values - location) / scale, importance, view.levels, groups)
