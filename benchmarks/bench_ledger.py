@@ -35,11 +35,7 @@ from scipy.special import log_ndtr
 
 from dpsubspace import PrivacyLedger
 from dpsubspace._core.accounting.budget import calibrate
-from dpsubspace._core.accounting.cost import (
-    Cost,
-    gaussian_epsilon,
-    gaussian_sq_mu,
-)
+from dpsubspace._core.accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
 from dpsubspace._core.accounting.events import (
     bounded_range,
     composed,

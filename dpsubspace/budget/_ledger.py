@@ -782,9 +782,7 @@ class PrivacyLedger:
             If something here is not private, or diffprivlib cannot be imported.
         """
         try:
-            from diffprivlib.accountant import (  # pyright: ignore[reportMissingImports]
-                BudgetAccountant,
-            )
+            from diffprivlib.accountant import BudgetAccountant  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise PrivacyError(
                 f"diffprivlib cannot be imported ({error}). Its last release needs"

@@ -16,9 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsubspace._core.accounting.cost import (
-    EQUAL,
-)
+from dpsubspace._core.accounting.cost import EQUAL
 from dpsubspace._core.accounting.events import is_free, non_private
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.accounting.permission import in_task

@@ -51,11 +51,7 @@ from dpsubspace.linear_model._advice import (
     warn_of_wide_ranges,
     warn_of_wrong_range,
 )
-from dpsubspace.linear_model._base import (
-    LinearScores,
-    PrivateRegressor,
-    Values,
-)
+from dpsubspace.linear_model._base import LinearScores, PrivateRegressor, Values
 
 
 class _LinearRegression(PrivateRegressor):

@@ -60,12 +60,7 @@ from dpsubspace._core.ground.compat import has_callbacks
 from dpsubspace._core.release.noise import NoiseSource
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.score_cells import score_total
-from dpsubspace.budget._planner import (
-    SmallShareError,
-    private_nodes,
-    private_parts,
-    share_of_parts,
-)
+from dpsubspace.budget._planner import SmallShareError, private_nodes, private_parts, share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 from dpsubspace.linear_model._personal_models import PersonalModels
 

@@ -24,9 +24,7 @@ from dpsubspace._core.plans.quantile import QuantilePlan
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows, checked_by, named
 from dpsubspace._core.rows.records import check_groups
-from dpsubspace._core.statistics.quantiles import (
-    refuse_exact_quantiles,
-)
+from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
 
 
 @private_function

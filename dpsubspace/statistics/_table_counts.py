@@ -18,10 +18,7 @@ from dpsubspace._core.ground.checks import check_real, shown, shown_first
 from dpsubspace._core.plans.counts import CountsPlan, interval_around, least_noise
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.records import check_groups
-from dpsubspace._core.statistics.table_cells import (
-    CountNoise,
-    holding,
-)
+from dpsubspace._core.statistics.table_cells import CountNoise, holding
 from dpsubspace._core.tables.cells import (
     CellColumn,
     cells_of_columns,

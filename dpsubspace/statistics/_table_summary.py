@@ -19,12 +19,7 @@ from dpsubspace._core.plans.summary import SummaryEntry, SummaryPlan
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
-from dpsubspace._core.tables.cells import (
-    NO_GROUP,
-    NO_VALUE,
-    UNLISTED,
-    warn_of_unlisted,
-)
+from dpsubspace._core.tables.cells import NO_GROUP, NO_VALUE, UNLISTED, warn_of_unlisted
 from dpsubspace._core.tables.schema import as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.statistics._printed_tables import as_html, as_text

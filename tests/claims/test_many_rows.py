@@ -10,15 +10,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from helpers import (
-    RARE,
-    assert_within_bounds,
-    blobs,
-    examples,
-    move,
-    multipliers,
-    releases,
-)
+from helpers import RARE, assert_within_bounds, blobs, examples, move, multipliers, releases
 from hypothesis import given
 from hypothesis import strategies as st
 from in_parts import blocks, cluster_here

@@ -21,12 +21,7 @@ from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.records import RowMap, Shift
 from dpsubspace._core.solvers.descent import GEPStep, _Parts
 from dpsubspace._core.statistics import means
-from dpsubspace._core.statistics.counts import (
-    RADIUS_COUNTS,
-    noisy_parts,
-    noisy_radius,
-    noisy_range,
-)
+from dpsubspace._core.statistics.counts import RADIUS_COUNTS, noisy_parts, noisy_radius, noisy_range
 from dpsubspace._core.statistics.means import bounded_row_sum, noisy_spread
 
 # Tiny data sets are mostly noise, as the warning rightly says.

@@ -33,11 +33,7 @@ from dpsubspace import (  # noqa: E402
     PrivateSearch,
     private_mean,
 )
-from dpsubspace._core.accounting.permission import (  # noqa: E402
-    already_paid,
-    in_task,
-    run_here,
-)
+from dpsubspace._core.accounting.permission import already_paid, in_task, run_here  # noqa: E402
 from dpsubspace.budget._watch import LedgerAddress  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

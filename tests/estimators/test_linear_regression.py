@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
-from helpers import (
-    RARE,
-    RELATIONS,
-    assert_within_bounds,
-    groups_of,
-    move,
-    multipliers,
-    releases,
-)
+from helpers import RARE, RELATIONS, assert_within_bounds, groups_of, move, multipliers, releases
 from scipy import stats
 from scipy.linalg import subspace_angles
 from sklearn.base import clone

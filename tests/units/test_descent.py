@@ -5,13 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import (
-    ESTIMATORS,
-    PLAIN,
-    blobs,
-    releases,
-    some_releases,
-)
+from helpers import ESTIMATORS, PLAIN, blobs, releases, some_releases
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
 from dpsubspace._core.gradients.linear import LinearSource

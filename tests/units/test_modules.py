@@ -12,12 +12,7 @@ from dpsubspace._core.gradients import clipping as dense
 from dpsubspace._core.gradients import vectorised
 from dpsubspace._core.gradients.clipping import DenseGradients, clipped_sum
 from dpsubspace._core.gradients.linear import LinearSource
-from dpsubspace._core.gradients.losses import (
-    CLASSIFIER_LOSSES,
-    REGRESSOR_LOSSES,
-    LogLoss,
-    Squared,
-)
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, LogLoss, Squared
 from dpsubspace._core.gradients.modules import ModuleSource, module_scores
 from dpsubspace._core.gradients.torch_rows import parameter_groups
 from dpsubspace._core.public.anchors import anchor_subspace

@@ -14,12 +14,7 @@ from sklearn.svm import LinearSVC
 
 from dpsubspace import DPSGDClassifier, DPSGDFClassifier, DPSGDRegressor, GEPClassifier
 from dpsubspace._core.gradients.linear import LinearSource
-from dpsubspace._core.gradients.losses import (
-    CLASSIFIER_LOSSES,
-    REGRESSOR_LOSSES,
-    Hinge,
-    SoftHinge,
-)
+from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Hinge, SoftHinge
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.solvers.lbfgs import minimise
 from dpsubspace.linear_model import GradientDirections

@@ -10,15 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CASES, small_module, tasks
-from helpers import (
-    RARE,
-    InformedClassifier,
-    SeededNoise,
-    blobs,
-    public_rows,
-    scale_noise,
-    thinned,
-)
+from helpers import RARE, InformedClassifier, SeededNoise, blobs, public_rows, scale_noise, thinned
 from scipy import optimize, stats
 from sklearn.datasets import load_breast_cancer
 from sklearn.dummy import DummyClassifier

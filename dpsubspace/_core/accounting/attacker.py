@@ -30,12 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from dpsubspace._core.accounting.cost import (
-    LEAST_SLACK,
-    SMALLEST_DELTA,
-    Cost,
-    gaussian_epsilon,
-)
+from dpsubspace._core.accounting.cost import LEAST_SLACK, SMALLEST_DELTA, Cost, gaussian_epsilon
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

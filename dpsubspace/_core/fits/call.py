@@ -23,13 +23,7 @@ from dpsubspace._core.accounting.permission import (
     payer_of,
     warn_of_ledgers_elsewhere,
 )
-from dpsubspace._core.fits.composites import (
-    CHOOSES,
-    FITS,
-    descends,
-    moved_by_others,
-    opened,
-)
+from dpsubspace._core.fits.composites import CHOOSES, FITS, descends, moved_by_others, opened
 from dpsubspace._core.ground.checks import learns_as_ours, told_of_changes
 from dpsubspace._core.rows.records import ROW
 from dpsubspace._names import PLACES, imported

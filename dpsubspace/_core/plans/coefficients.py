@@ -18,10 +18,7 @@ import numpy as np
 from dpsubspace._core.accounting.budget import Budget, Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.estimator import FunctionPlan
-from dpsubspace._core.ground.checks import (
-    shown,
-    shown_first,
-)
+from dpsubspace._core.ground.checks import shown, shown_first
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import rowwise, sum_over_parts

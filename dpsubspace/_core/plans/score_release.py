@@ -31,13 +31,7 @@ from dpsubspace._core.statistics.score_cells import (
     spread_of_scores,
     typical_scores,
 )
-from dpsubspace._core.statistics.score_metrics import (
-    METRICS,
-    Counted,
-    Summed,
-    Value,
-    mean_area,
-)
+from dpsubspace._core.statistics.score_metrics import METRICS, Counted, Summed, Value, mean_area
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
 # Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Target
-from dpsubspace._core.fits.outputs import (
-    NUMBERS,
-    Outputs,
-    by_record,
-    check_types_for,
-    threshold_of,
-)
+from dpsubspace._core.fits.outputs import NUMBERS, Outputs, by_record, check_types_for, threshold_of
 from dpsubspace._core.ground.checks import is_collection, refuse_collection, unwrapped
 from dpsubspace._core.plans.score_release import RowScores
 from dpsubspace._core.plans.score_request import PublicGroups, ScoreRequest

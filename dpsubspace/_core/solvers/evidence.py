@@ -18,6 +18,9 @@ import numpy as np
 # the weights that has to change for one more.
 _ROUNDS, _SETTLED = 30, 3e-3
 
+# Eigenvalue of a second moment of p columns, over p times the largest, up to which it is rounding.
+_SINGULAR = 1e-12
+
 # Least share of the variance of a target that is left, least share of all rows that weights leave
 # free, and least variance by chance, beside that of noise, that is worth a look.
 _LEFT, _FREE, _SEEN = 1e-6, 1e-2, 1e-2
@@ -42,11 +45,13 @@ class WhiteWeights:
     def of_moment(
         cls, values: np.ndarray, vectors: np.ndarray, shared: np.ndarray, noise: np.ndarray
     ) -> WhiteWeights:
-        """Those of least squares, by eigenvalues (q,) and eigenvectors (p, q) of a second moment.
+        """Those of least squares, by eigenvalues (p,) and eigenvectors (p, p) of a second moment.
 
-        `shared` (q, c) are means of products of rows and targets along the eigenvectors, with noise
-        of these variances, (c,).
+        `shared` (p, c) are means of products of rows and targets along the eigenvectors, with noise
+        of these variances, (c,). Directions that rows do not have are left out.
         """
+        known = values > _SINGULAR * len(values) * values[-1]
+        values, vectors, shared = values[known], vectors[:, known], shared[known]
         root, one = np.sqrt(values), np.ones(len(values))
         mixing, found = vectors / root, shared / root[:, None]
         return cls(mixing, (vectors * root).T, found, noise / values[:, None], one, one)

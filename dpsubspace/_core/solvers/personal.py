@@ -31,12 +31,7 @@ from dpsubspace._core.release.mechanisms import vector_sum
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.solvers.heads import NUMBERS, Candidate, HeadPrior, Heads, Outcome
 from dpsubspace._core.statistics.moments import packed, symmetric
-from dpsubspace._core.statistics.persons import (
-    PersonChunk,
-    PersonRows,
-    products,
-    unit_weights,
-)
+from dpsubspace._core.statistics.persons import PersonChunk, PersonRows, products, unit_weights
 
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 CHECK = "public directions"

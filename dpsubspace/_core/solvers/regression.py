@@ -58,9 +58,6 @@ _CALM, _FEWEST = 1.5, 3
 # Curvature that steps bear, over the usual one: the largest of them are 0.4.
 _BEARABLE = 2.5
 
-# Eigenvalue of a second moment of p columns, over p times the largest, up to which it is rounding.
-_SINGULAR = 1e-12
-
 # Least second moment that a standardised column is taken to have.
 _FAINT = 1e-2
 
@@ -182,8 +179,6 @@ def _exact_without_chance(total: np.ndarray, data: Regression, groups: np.ndarra
     p = data.rows.width
     units = np.sqrt(np.maximum(np.diag(total)[p:], 1e-300))
     values, vectors = np.linalg.eigh(total[:p, :p])
-    known = values > _SINGULAR * p * values[-1]
-    values, vectors = values[known], vectors[:, known]
     shared = vectors.T @ (total[:p, p:] / units)
     white = WhiteWeights.of_moment(values, vectors, shared, np.zeros(data.n_targets))
     return white.mixing @ without_chance(white, white.found, groups, data.rows.n_samples) * units
@@ -280,11 +275,9 @@ def shrunk_least_squares(
     gain = (chances * t * a / variance).sum(axis=0)  # (p, c)
     weights = vectors @ (gain * b[0])
     if groups is not None:
-        known, units = values > _SINGULAR * p * values[-1], np.sqrt(spread)
-        of_noise_in_b = noise**2 / 2 * (1 / (tau * units) ** 2 + (p + 1) / (2 * a.sum()))
-        white = WhiteWeights.of_moment(
-            values[known], vectors[:, known], b[0][known] / units, of_noise_in_b
-        )
+        units = np.sqrt(spread)
+        of_products = noise**2 / 2 * (1 / (tau * units) ** 2 + (p + 1) / (2 * a.sum()))
+        white = WhiteWeights.of_moment(values, vectors, b[0] / units, of_products)
         shrunk = white.unmixing @ weights / units
         weights = white.mixing @ without_chance(white, shrunk, groups, n) * units
     total = math.sqrt(0.5) * noise * np.sqrt(1 / tau**2 + (weights**2).sum(axis=0))
@@ -718,7 +711,8 @@ def white_weights(steps: Steps, white: Whitening, least: float) -> WhiteWeights:
     usual, curvature = path.curvature(least), np.maximum(white.curvature[clear], 1e-6)
     each = path.noise * float(np.linalg.norm(weights)) * whole
     noise = (plan.noise_beside(usual * curvature, usual)[:, None] * each) ** 2
-    gone = np.array([plan.reached_at(one) for one in (usual * curvature).tolist()])
+    different, places = np.unique(usual * curvature, return_inverse=True)  # most are alike
+    gone = np.array([plan.reached_at(one) for one in different.tolist()])[places]
     return WhiteWeights(
         mixing=steps.mixing[:, clear],
         unmixing=np.linalg.inv(steps.mixing)[clear],
