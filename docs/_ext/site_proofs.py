@@ -402,7 +402,7 @@ FAMILIES = {
             ),
             Quantity(
                 "The threshold of conformal sets and intervals",
-                "_core.plans.conformal.Conformal._release_threshold",
+                "_core.plans.conformal.ConformalPlan.run",
                 (
                     "_core.statistics.score_cells.rank_scores",
                     "_core.release.mechanisms.release_choice",

@@ -28,7 +28,6 @@ from dpsubspace._core.fits.outputs import by_blocks_like
 from dpsubspace._core.ground.checks import check_choice
 from dpsubspace._core.ground.forms import LabelArray, Number, Whole
 from dpsubspace._core.plans.calibration import CalibrationMap, CalibrationPlan, warn_of_few
-from dpsubspace._core.rows.seen_rows import note_rows
 from dpsubspace._names import public
 
 
@@ -257,8 +256,7 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
                 f"method='sigmoid' is for two classes, and the estimator has {n_classes}: use"
                 " method='temperature'."
             )
-        data = held_out_labels(self, frozen, given.X, given.y, given.groups)
-        note_rows(self, given.X, data.X)
+        data = held_out_labels(self, frozen, given)
         public = (f"the estimator and its labels ({n_classes})",)
         return CheckedFit(plan, data, public, (frozen, data.X.shape[1]))
 

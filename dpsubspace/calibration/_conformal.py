@@ -1,37 +1,45 @@
 """Private conformal prediction: sets of labels, and intervals, that hold the truth often enough.
 
-Where to check the privacy claim: ``fit`` checks the data and computes scores of rows, and all is
-released by ``Conformal._release_threshold`` in ``_core/plans/conformal.py``.
+Where to check the privacy claim: ``fit`` runs
+:func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
+:class:`~dpsubspace._core.plans.conformal.ConformalPlan`, whose ``run`` is the whole fit.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._core.fits.estimator import ExactAccuracy, ExactR2
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.fits.estimator import (
+    CheckedFit,
+    ExactAccuracy,
+    ExactR2,
+    FitData,
+    PrivateEstimator,
+)
 from dpsubspace._core.fits.held_out import (
+    Frozen,
     FrozenForm,
     check_frozen,
     held_out_labels,
     held_out_targets,
+    pure_target,
+    rows_as_fitted,
 )
 from dpsubspace._core.fits.outputs import by_blocks_like
-from dpsubspace._core.ground.checks import check_bounds
+from dpsubspace._core.ground.checks import check_bounds, check_real
 from dpsubspace._core.ground.forms import Form, LabelArray, Maybe, Number, Pair, Whole
 from dpsubspace._core.plans.conformal import (
-    Conformal,
-    IntervalRequest,
+    PredictionIntervalPlan,
+    PredictionSetPlan,
+    Threshold,
     cut,
-    distances,
-    errors,
-    missed,
-    probabilities,
 )
-from dpsubspace._core.rows.seen_rows import note_rows
 from dpsubspace._names import public
 
 _CONFORMAL: dict[str, Form] = {
@@ -42,8 +50,38 @@ _CONFORMAL: dict[str, Form] = {
 }
 
 
+class _Conformal(PrivateEstimator):
+    """What both share: a threshold of scores that are the larger, the worse a prediction is."""
+
+    _asks_fitted = True
+
+    # Parameters that every subclass has.
+    estimator: Any
+    confidence_level: float
+
+    # Set by `fit`.
+    _frozen: Frozen
+    n_features_in_: int
+    expected_coverage_: float
+    likely_coverage_: float
+
+    def _asked(self) -> tuple[Target, float]:
+        level = check_real("confidence_level", self.confidence_level, low=0, high=1)
+        return pure_target(self), level
+
+    def _budget(self, sizes: Sizes) -> Budget:  # that of enough rows, of which none costs more
+        return self._plan().budget(sizes)
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        return rows_as_fitted(self.estimator, X)
+
+    def _store(self, found: Threshold, about: Any) -> None:
+        self._frozen, self.n_features_in_, *_ = about
+        self.expected_coverage_, self.likely_coverage_ = found.on_average, found.nearly_always
+
+
 @public
-class DPConformalClassifier(ExactAccuracy, Conformal):
+class DPConformalClassifier(ExactAccuracy, _Conformal):
     """Conformal prediction sets with a chosen coverage, calibrated privately on held-out rows.
 
     A label is in the set of a row if its probability is above a threshold. The threshold is found
@@ -211,17 +249,21 @@ class DPConformalClassifier(ExactAccuracy, Conformal):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        plan = self._plan()
+        return self._fit_by(self._plan(), X, y, groups=groups)
+
+    def _plan(self) -> PredictionSetPlan:
+        return PredictionSetPlan(*self._asked())
+
+    def _check(self, plan: PredictionSetPlan, given: FitData) -> CheckedFit:
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
-        rows = held_out_labels(self, frozen, X, y, groups)
-        note_rows(self, X, rows.X)
-        scores = missed(rows.said, rows.targets)
+        data = held_out_labels(self, frozen, given)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
-        candidates = probabilities(plan.fineness(rows.records.n))
-        found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
-        self.classes_, self._largest = frozen.classes, found
-        self.threshold_ = 1.0 - found  # last: now it can predict
-        return self
+        return CheckedFit(plan, data, public, (frozen, data.X.shape[1]))
+
+    def _store(self, found: Threshold, about: Any) -> None:
+        super()._store(found, about)
+        self.classes_, self._largest = self._frozen.classes, found.value
+        self.threshold_ = 1.0 - found.value  # last: now it can predict
 
     @by_blocks_like(lambda self: self._no_probabilities.astype(bool))
     def predict_set(self, X: Any) -> np.ndarray:
@@ -276,7 +318,7 @@ class DPConformalClassifier(ExactAccuracy, Conformal):
 
 
 @public
-class DPConformalRegressor(ExactR2, Conformal):
+class DPConformalRegressor(ExactR2, _Conformal):
     """Prediction intervals with a chosen coverage, calibrated privately on held-out rows.
 
     All intervals are as wide: what the estimator predicts, plus or minus a number that is found
@@ -410,25 +452,26 @@ class DPConformalRegressor(ExactR2, Conformal):
             If a parameter is out of its range or the data cannot be used; nothing has
             been released then and no privacy spent.
         """
-        plan = self._plan()
-        frozen = check_frozen(self.estimator, "predict", "regressor")
-        rows = held_out_targets(self, frozen, X, y, groups)
-        note_rows(self, X, rows.X)
-        candidates = errors(plan.bounds, plan.fineness(rows.records.n))
-        scores = distances(rows.said, rows.targets, plan.bounds)
-        public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))
-        found = self._release_threshold(plan, frozen, rows, scores, candidates, public)
-        self._bounds = plan.bounds
-        self.half_width_ = found  # last: now it can predict
-        return self
+        return self._fit_by(self._plan(), X, y, groups=groups)
 
-    def _plan(self) -> IntervalRequest:
-        plan = super()._plan()
+    def _plan(self) -> PredictionIntervalPlan:
+        plan = PredictionIntervalPlan(*self._asked())
         if self.target_bounds is None:
             return plan
         check_bounds("target_bounds", self.target_bounds, 1, column="target")
         low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
-        return IntervalRequest(plan.target, plan.level, (low, high))
+        return replace(plan, bounds=(low, high))
+
+    def _check(self, plan: PredictionIntervalPlan, given: FitData) -> CheckedFit:
+        frozen = check_frozen(self.estimator, "predict", "regressor")
+        data = held_out_targets(self, frozen, given)
+        public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))
+        return CheckedFit(plan, data, public, (frozen, data.X.shape[1], plan.bounds))
+
+    def _store(self, found: Threshold, about: Any) -> None:
+        super()._store(found, about)
+        self._bounds = about[2]
+        self.half_width_ = found.value  # last: now it can predict
 
     @by_blocks_like(lambda self: self._no_intervals)
     def predict_interval(self, X: Any) -> np.ndarray:

@@ -79,7 +79,7 @@ def test_subjects_hand_rows_on_and_release_nothing():
             found.add(module)
     assert {name for name in found if not name.startswith("_core.")} == OPENS_ITSELF
     opened = {name for name in PATHS if re.search(r"\bPrivateCall\(", PATHS[name].read_text())}
-    assert opened == OPENS_ITSELF | {"_core.fits.estimator", "_core.plans.conformal"}
+    assert opened == OPENS_ITSELF | {"_core.fits.estimator"}
 
 
 def answered_elsewhere(module):

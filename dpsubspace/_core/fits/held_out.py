@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.fits.composites import opened
+from dpsubspace._core.fits.estimator import FitData
 from dpsubspace._core.fits.outputs import answer, shown_to
 from dpsubspace._core.ground.checks import unwrapped
 from dpsubspace._core.ground.forms import Form, Maybe, Reading, Whole
@@ -21,7 +22,7 @@ from dpsubspace._core.rows.columns import as_column, as_rows
 from dpsubspace._core.rows.inputs import NO_NUMBERS, as_numbers, checked_by, refuse_collections
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import check_groups, check_order
-from dpsubspace._core.rows.seen_rows import has_seen
+from dpsubspace._core.rows.seen_rows import has_seen, note_rows
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Probabilities below this count as this (scikit-learn's calibrators do the same).
@@ -138,19 +139,19 @@ class HeldOut(Data):
     said: Any = None  # (n_rows, ...)
 
 
-def held_out_labels(estimator: Any, frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_labels(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
     """Rows with indices of their labels, and logarithms of the probabilities of all classes."""
     n_classes = len(frozen.classes)
     asked = f"`estimator` must give {n_classes} probabilities a row."
     reader = _Reader(estimator, frozen, frozen.log_probabilities, _codes, (n_classes,), asked)
-    return reader.read(X, y, groups)
+    return reader.read(given.X, given.y, given.groups)
 
 
-def held_out_targets(estimator: Any, frozen: Frozen, X: Any, y: Any, groups: Any) -> HeldOut:
+def held_out_targets(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
     """Rows with their targets, and what is predicted for them."""
     asked = "`estimator` must predict one number a row."
     reader = _Reader(estimator, frozen, frozen.predictions, _numbers, (), asked)
-    return reader.read(X, y, groups)
+    return reader.read(given.X, given.y, given.groups)
 
 
 def rows_as_fitted(model: Any, X: Any) -> Any:
@@ -191,6 +192,7 @@ class _Reader:
         if said.shape != (len(y), *self.shape):
             raise ValueError(self.asked)
         warn_of_training_rows(self.frozen.model, given, _HARM)
+        note_rows(self.estimator, given, X)
         return HeldOut(X, rows.targets, 1, rows.records, said=said)
 
     def _check_columns(self, n_features: int, y: Any) -> None:

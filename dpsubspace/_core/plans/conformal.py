@@ -1,8 +1,8 @@
 """The plan of private conformal prediction: which rank to ask for, and the choice of a threshold.
 
-Where to check the privacy claim: :meth:`Conformal._release_threshold` charges and releases all
-there is. Scores of rows are those of ``missed`` and ``distances``, of which each row has one of its
-own. How far one record moves the scores of candidates is bounded by ``rank_scores`` in
+Where to check the privacy claim: :meth:`ConformalPlan.run` is the whole fit. Scores of rows are
+those of :class:`PredictionSetPlan` and :class:`PredictionIntervalPlan`, of which each row has one
+of its own. How far one record moves the scores of candidates is bounded by ``rank_scores`` in
 ``_core/statistics/score_cells.py``. The choice is drawn by ``release_choice`` in
 ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
 ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
@@ -12,17 +12,17 @@ budget.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import betaincinv, expit
 
 from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
-from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator
-from dpsubspace._core.fits.held_out import Frozen, HeldOut, pure_target, rows_as_fitted
-from dpsubspace._core.ground.checks import check_real
-from dpsubspace._core.release.noise import as_noise
+from dpsubspace._core.fits.estimator import Plan
+from dpsubspace._core.fits.held_out import HeldOut
+from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.score_cells import counted, rank_scores
 from dpsubspace.exceptions import PrivacyWarning, warn
@@ -38,8 +38,13 @@ _OCTAVES, _ALL_OCTAVES = 16, 64
 # Log-odds of the first candidates for probabilities: there are as many up to its negative.
 _LARGEST = 8.0
 
+# Ends of public targets, where they are known.
+Bounds = tuple[float, float] | None
+
 # Probability of sets that are far too large at which a fit warns.
 _UNSURE = 0.1
+
+_THRESHOLD = {"threshold": Part(1.0, kind="range")}
 
 # With this probability the coverage of one fit is below what is said of it.
 _UNLUCKY = 0.05
@@ -95,82 +100,99 @@ class _Rank:
 
 
 @dataclass(frozen=True)
-class IntervalRequest:
+class Threshold:
+    """A threshold of scores that was released, and what coverage is at least by it."""
+
+    value: float
+    on_average: float = 1.0  # Over rows and noise
+    nearly_always: float = 1.0
+
+
+@dataclass(frozen=True)
+class ConformalPlan(Plan):
+    """The choice of a threshold among public candidates, of which the last is above all scores."""
+
     target: Target
     level: float
-    bounds: tuple[float, float] | None = None
+    rank: _Rank | None = None  # None where public sizes are not known yet
+
+    def candidates(self, n_samples: int) -> np.ndarray:
+        raise NotImplementedError
+
+    def scores(self, rows: HeldOut) -> np.ndarray:
+        """One number a row, which is the larger, the worse the prediction is."""
+        raise NotImplementedError
 
     def fineness(self, n_samples: int) -> int:
         """Number of candidates for which noise and steps cost about as much coverage."""
-        scale = self.budget(n_samples).scales["threshold"]
+        scale = Budget.split(self.target, _THRESHOLD, n_samples).scales["threshold"]
         enough = math.log2(min(max(n_samples * scale / 8, 1.0), 2.0**_MOST))
         return 2 ** max(_FEWEST, math.floor(enough))
 
-    def rank(self, budget: Budget, records: Records, n_candidates: int) -> _Rank:
-        return _Rank(records.n, n_candidates, budget.scales["threshold"] / 2, records.grouped)
+    @cached_property
+    def wanted(self) -> int | None:
+        """Rank to ask for; None where nothing smaller than the last candidate would do."""
+        return None if self.rank is None else self.rank.wanted(self.level)
 
-    def budget(self, n_samples: int | None) -> Budget:
-        return Budget.split(self.target, {"threshold": Part(1.0, kind="range")}, n_samples)
+    def resolved(self, sizes: Sizes) -> Self:
+        n = sizes.known("n_samples", "the rank")
+        strength = self.budget(sizes).scales["threshold"] / 2
+        return replace(self, rank=_Rank(n, len(self.candidates(n)), strength, sizes.persons))
 
+    def budget(self, sizes: Sizes) -> Budget:
+        enough = self.rank is None or self.wanted is not None  # else the last, which is public
+        return Budget.split(self.target, _THRESHOLD if enough else {}, sizes.n_samples)
 
-class Conformal(PrivateEstimator):
-    """What both share: a threshold of scores that are the larger, the worse a prediction is."""
+    def prepared(self, data: Any, where: Any, budget: Budget) -> tuple[Any, Any, Records]:
+        """Candidates, and the least of them that the score of each row is up to."""
+        rank, records, candidates = self.rank, data.records, self.candidates(data.records.n)
+        assert rank is not None
+        if self.wanted is None:  # also without noise, where nothing is warned of before
+            _warn_of_few(self, rank, records)
+        elif rank.above_all(self.wanted) > _UNSURE:
+            _warn_of_width(self, rank, records)
+        cut_scores = np.minimum(self.scores(data), candidates[-1])
+        return candidates, np.searchsorted(candidates, cut_scores), records
 
-    _asks_fitted = True
-
-    # Parameters that every subclass has.
-    estimator: Any
-    confidence_level: float
-
-    # Set by `fit`.
-    n_features_in_: int
-    expected_coverage_: float
-    likely_coverage_: float
-
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().budget(sizes.n_samples)
-
-    def _rows_as_fitted(self, X: Any) -> Any:
-        return rows_as_fitted(self.estimator, X)
-
-    def _plan(self) -> IntervalRequest:
-        level = check_real("confidence_level", self.confidence_level, low=0, high=1)
-        return IntervalRequest(pure_target(self), level)
-
-    def _release_threshold(
-        self,
-        plan: IntervalRequest,
-        frozen: Frozen,
-        rows: HeldOut,
-        scores: Any,
-        candidates: np.ndarray,
-        public: tuple[str, ...],
-    ) -> float:
-        """Charge and release one of `candidates`, of which the last is above all scores.
-
-        The private `scores` have one number a row.
-        """
-        noise, records = as_noise(self.random_state), rows.records
-        budget = plan.budget(records.n)
-        rank = plan.rank(budget, records, len(candidates))
-        wanted = rank.wanted(plan.level)
-        if wanted is None:  # nothing smaller than the last one would do, and that is public
-            budget = Budget.split(plan.target, {}, records.n)
-        call = PrivateCall(self, budget, noise, records, rows.X.shape[1], public)
-        if wanted is None:
-            _warn_of_few(plan, rank, records)
-        elif rank.above_all(wanted) > _UNSURE:
-            _warn_of_width(plan, rank, records)
-        releases = call.open()
-        self._frozen, self.n_features_in_ = frozen, rows.X.shape[1]
-        self.expected_coverage_ = self.likely_coverage_ = 1.0
-        if wanted is None:
-            return float(candidates[-1])
-        self.expected_coverage_ = rank.on_average(wanted)
-        self.likely_coverage_ = rank.nearly_always(wanted)
-        cells = _places(candidates, scores)
+    def run(self, ready: Any, releases: Releases, rng: Any, after_step: Any) -> Threshold:
+        candidates, cells, records = ready
+        if self.rank is None or self.wanted is None:
+            return Threshold(float(candidates[-1]))
         counts = counted(cells, len(candidates), records).value
-        return float(candidates[releases.choice("threshold", rank_scores(counts, wanted))])
+        chosen = releases.choice("threshold", rank_scores(counts, self.wanted))
+        coverage = self.rank.on_average(self.wanted), self.rank.nearly_always(self.wanted)
+        return Threshold(float(candidates[chosen]), *coverage)
+
+
+@dataclass(frozen=True)
+class PredictionSetPlan(ConformalPlan):
+    """Sets of labels: the score of a row is one less than the probability of its label."""
+
+    def candidates(self, n_samples: int) -> np.ndarray:
+        return probabilities(self.fineness(n_samples))
+
+    def scores(self, rows: HeldOut) -> np.ndarray:
+        return -np.expm1(rows.said)[np.arange(len(rows.targets)), rows.targets]
+
+
+@dataclass(frozen=True)
+class PredictionIntervalPlan(ConformalPlan):
+    """Intervals: how far each target is from what is predicted, both cut to bounds."""
+
+    bounds: Bounds = None
+
+    def candidates(self, n_samples: int) -> np.ndarray:
+        n = self.fineness(n_samples)
+        parts = n // _OCTAVES
+        if self.bounds is None:
+            octaves = np.arange(-_ALL_OCTAVES * parts, _ALL_OCTAVES * parts) / parts
+            return np.append(np.exp2(octaves), math.inf)
+        return (self.bounds[1] - self.bounds[0]) * np.exp2(np.arange(1 - n, 1) / parts)
+
+    def scores(self, rows: HeldOut) -> np.ndarray:
+        with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far
+            scores = np.abs(cut(rows.targets, self.bounds) - cut(rows.said, self.bounds))
+        return np.where(np.isnan(scores), np.inf, scores)
 
 
 def probabilities(n: int) -> np.ndarray:
@@ -178,39 +200,11 @@ def probabilities(n: int) -> np.ndarray:
     return np.append(expit(np.linspace(-_LARGEST, _LARGEST, n)[:-1]), 1.0)
 
 
-def missed(logs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """One less than the probability of the label of each row, of which all logarithms are given."""
-    return -np.expm1(logs)[np.arange(len(codes)), codes]
-
-
-def distances(
-    predicted: np.ndarray, targets: np.ndarray, bounds: tuple[float, float] | None
-) -> np.ndarray:
-    """How far each target is from what is predicted, both cut to bounds."""
-    with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far
-        scores = np.abs(cut(targets, bounds) - cut(predicted, bounds))
-    return np.where(np.isnan(scores), np.inf, scores)
-
-
-def _places(candidates: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Least candidate that each score is up to."""
-    return np.searchsorted(candidates, np.minimum(scores, candidates[-1]))
-
-
-def errors(bounds: tuple[float, float] | None, n: int) -> np.ndarray:
-    """Candidates for how far a target is from what is predicted; the last is above all."""
-    parts = n // _OCTAVES
-    if bounds is None:
-        octaves = np.arange(-_ALL_OCTAVES * parts, _ALL_OCTAVES * parts) / parts
-        return np.append(np.exp2(octaves), math.inf)
-    return (bounds[1] - bounds[0]) * np.exp2(np.arange(1 - n, 1) / parts)
-
-
-def cut(values: np.ndarray, bounds: tuple[float, float] | None) -> np.ndarray:
+def cut(values: np.ndarray, bounds: Bounds) -> np.ndarray:
     return values if bounds is None else np.clip(values, *bounds)
 
 
-def _warn_of_width(plan: IntervalRequest, rank: _Rank, records: Records) -> None:
+def _warn_of_width(plan: ConformalPlan, rank: _Rank, records: Records) -> None:
     more = (2 * math.log(rank.n_candidates) + 1 - math.log(_UNSURE)) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
@@ -223,7 +217,7 @@ def _warn_of_width(plan: IntervalRequest, rank: _Rank, records: Records) -> None
     )
 
 
-def _warn_of_few(plan: IntervalRequest, rank: _Rank, records: Records) -> None:
+def _warn_of_few(plan: ConformalPlan, rank: _Rank, records: Records) -> None:
     more = 0.0 if rank.strength == math.inf else (math.log(rank.n_candidates) + 1) / rank.strength
     needed = math.ceil((plan.level + more) / (1 - plan.level))
     warn(
