@@ -1039,7 +1039,7 @@ MUTANTS = [
                 LEDGER,
             ),
             (
-                "budget/_planner.py",
+                "_core/accounting/budget.py",
                 "if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:",
                 "if False:",
                 "workflow/test_planner.py",

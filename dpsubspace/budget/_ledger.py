@@ -27,6 +27,7 @@ from dpsubspace._core.accounting.permission import (
     payer_around,
 )
 from dpsubspace._core.fits.call import failed_fit, private_functions
+from dpsubspace._core.fits.composites import private_parts
 from dpsubspace._core.ground.checks import finite, is_elsewhere
 from dpsubspace._core.rows.dask_parts import has_lengths
 from dpsubspace._core.rows.records import check_order
@@ -50,7 +51,7 @@ from dpsubspace.budget._journal import (
     row_of,
 )
 from dpsubspace.budget._ledger_state import LedgerState
-from dpsubspace.budget._planner import fits_unseen, plan_of, private_parts, records_of
+from dpsubspace.budget._planner import fits_unseen, plan_of, records_of
 from dpsubspace.budget._watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 

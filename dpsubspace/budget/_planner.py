@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import brentq
 from sklearn.base import is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._core.accounting.budget import LEAST_EPSILON, Target
-from dpsubspace._core.accounting.cost import Cost, gaussian_epsilon, gaussian_sq_mu
-from dpsubspace._core.accounting.events import composed, is_free, mechanisms_of, rounded
+from dpsubspace._core.accounting.budget import Target, share_of_parts
+from dpsubspace._core.accounting.cost import Cost
+from dpsubspace._core.accounting.events import composed, is_free, mechanisms_of
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, guarantee_in
-from dpsubspace._core.fits.composites import FROZEN, ROW_BY_ROW, Node, is_private, opened
-from dpsubspace._core.ground.checks import check_integer, check_real, shown, told_of_changes
+from dpsubspace._core.fits.composites import Node, opened, private_nodes
+from dpsubspace._core.ground.checks import check_integer, check_real, shown
 from dpsubspace._core.rows.records import PERSON, ROW, group_index
 from dpsubspace.exceptions import PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-# How much of a budget may stay unused where only a search finds the shares.
-_TOLERANCE = 2e-4
 
 
 def privacy_event(
@@ -305,105 +298,6 @@ def share_budget(
     return pipeline
 
 
-class SmallShareError(ValueError):
-    """A budget of which a part, the smallest `share`, would be below the least epsilon."""
-
-    def __init__(self, epsilon: float, delta: float, n_parts: int, share: float):
-        needed = gaussian_epsilon(gaussian_sq_mu(LEAST_EPSILON, delta) / share, delta)
-        among = "" if n_parts == 1 else f" to be shared among {n_parts} private steps"
-        super().__init__(
-            f"`epsilon`={epsilon:.4g} is too small{among}: each of them needs {LEAST_EPSILON:g} or"
-            f" more. Pass an epsilon of {rounded(needed, math.ceil, 2)} or more."
-        )
-
-
-def share_of_parts(
-    parts: Sequence[Any],
-    plan: Callable[[Any], DpEvent],
-    *,
-    epsilon: float,
-    delta: float,
-    weights: Sequence[float] | None = None,
-) -> None:
-    """Set `epsilon` and `delta` of `parts` so that what ``plan(part)`` says costs that together.
-
-    With `weights` None their own epsilons say their shares. Where it fails nothing is changed.
-    """
-    before = [_budget_params(part) for part in parts]
-    _check_epsilons(parts)
-    try:
-        if epsilon == math.inf or len(parts) == 1:
-            if epsilon < LEAST_EPSILON:
-                raise SmallShareError(epsilon, delta, 1, 1.0)
-            for part in parts:
-                part._set_whole(epsilon=epsilon, delta=delta)
-        elif parts:
-            weights = _own_weights(parts, delta) if weights is None else weights
-            _share(parts, plan, epsilon, delta, [w / math.fsum(weights) for w in weights])
-    except BaseException:
-        for part, own in zip(parts, before, strict=True):
-            part.set_params(**own)
-        raise
-
-
-def _share(
-    parts: Sequence[Any],
-    plan: Callable[[Any], DpEvent],
-    epsilon: float,
-    delta: float,
-    weights: Sequence[float],
-) -> None:
-    relation, whole = parts[0]._whole.neighboring_relation, gaussian_sq_mu(epsilon, delta)
-
-    def cost(log_factor: float) -> float:
-        sq_mu = whole * math.exp(log_factor)
-        if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:
-            raise SmallShareError(epsilon, delta, len(parts), min(weights))
-        for part, weight in zip(parts, weights, strict=True):
-            part._set_whole(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
-        return Cost.of(composed(map(plan, parts)), relation).epsilon(delta)
-
-    def excess(log_factor: float) -> float:
-        return math.log(max(cost(log_factor), 1e-300) / epsilon)
-
-    found, step = 0.0, 1e-12
-    if abs(excess(0.0)) > 1e-9:  # not all of it is Gaussian noise on all rows
-        low, high = -0.1, 0.1
-        while excess(low) > 0:
-            low *= 2
-        while excess(high) < 0:
-            high *= 2
-        root: Any = brentq(excess, low, high, xtol=_TOLERANCE / 8)
-        found, step = float(root), _TOLERANCE / 8
-    while cost(found) > epsilon:  # rounding is on the private side
-        found -= step
-        step *= 2
-
-
-def _budget_params(part: Any) -> dict[str, Any]:
-    params = part.get_params().items()
-    return {name: own for name, own in params if name.split("__")[-1] in ("epsilon", "delta")}
-
-
-def _own_weights(parts: Sequence[Any], delta: float) -> list[float]:
-    asked = [part._whole.epsilon for part in parts]
-    if math.inf in asked:
-        raise ValueError(
-            "a private step has epsilon=inf, of which there is no fraction: give all steps finite"
-            " ones, whose ratio is kept, or `shares`."
-        )
-    return [gaussian_sq_mu(float(epsilon), delta) for epsilon in asked]
-
-
-def _check_epsilons(parts: Iterable[Any]) -> None:
-    for part in parts:
-        if getattr(part._whole, "epsilon", None) is None:
-            raise ValueError(
-                f"{type(part).__name__} has no `epsilon` that could be set: give one in the place"
-                " of its noise multiplier."
-            )
-
-
 def _weights(names: Sequence[str], shares: Mapping[str, float] | None) -> list[float] | None:
     if shares is None:
         return None
@@ -515,77 +409,7 @@ def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
     return relations.pop() if relations else "zero_out"
 
 
-# Steps ------------------------------------------------------------------------------------------
-# Everything is trusted by its exact type. A subclass may do anything, whatever its base does: one
-# of `Pipeline` could store the means of the rows that pass through it. Those of this package are
-# trusted where they leave to ours what rows of a fit get to.
-
-
-def private_parts(
-    estimator: Any, *, fitted: bool = False, columns: bool = False
-) -> list[tuple[str, Any]]:
-    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
-
-    `columns` allows a ColumnTransformer alone, or as the last step.
-    """
-    found = private_nodes(estimator, fitted=fitted, columns=columns)
-    return [(node.name, node.model) for node in found]
-
-
-def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False) -> list[Node]:
-    """The same with what is known of where they are; PrivacyError where something may learn."""
-    if _spends(estimator):
-        _check_methods(estimator)
-        return [opened(estimator)]
-    if isinstance(estimator, type):
-        raise PrivacyError(
-            f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
-        )
-    if isfunction(estimator):
-        raise PrivacyError(
-            f"{estimator.__name__} is a function, which cannot say what it will spend before it"
-            " runs. In a plan, list in its place a full-batch fit of the same epsilon and delta,"
-            " such as DPSGDClassifier(epsilon=0.5): a mean, a quantile, a covariance or a summary"
-            " costs as much as that. The epsilons of scores and counts are added by hand. To run"
-            " it, use ledger.run(function, ...) or call it in the block of a ledger."
-        )
-    alone = columns and type(estimator) is ColumnTransformer
-    if not (alone or type(estimator) is Pipeline):
-        raise PrivacyError(
-            f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
-            " estimators of this package and Pipelines of them, but no subclasses that may do more"
-            f" with the rows.{told_of_changes(estimator)} What fits clones (grid search,"
-            " cross-validation, ensembles) is counted inside of `with ledger:`, fit by fit."
-        )
-    steps = [*_flat(opened(estimator, "columns" if alone else "", fitted=fitted))]
-    for step in steps:
-        if not (_spends(step.model) or fitted or step.kind in (ROW_BY_ROW, FROZEN)):
-            raise PrivacyError(_refusal(step.name, step.model))
-        if not fitted or _spends(step.model):  # the others were checked before
-            _check_methods(step.model)
-    parts = [step for step in steps if _spends(step.model)]
-    last = opened(estimator).inside[-1].model
-    inside = columns and parts and (alone or type(last) is ColumnTransformer)
-    if not (_spends(last) or inside):
-        raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
-    return parts
-
-
-def _refusal(name: str, step: Any) -> str:
-    if type(step) is Pipeline:
-        return (
-            f"step {name!r} is a Pipeline inside of another step, and a ledger does not look into"
-            " it. Make its steps steps of the outer Pipeline, or fit all of it on public rows and"
-            " wrap it in sklearn.frozen.FrozenEstimator."
-        )
-    return (
-        f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
-        f" privacy, and the Pipeline would have no guarantee.{told_of_changes(step)} Use a"
-        " BoundedScaler to scale columns."
-        " Fit any other transformer on public rows, or on a table of known categories or constants,"
-        " and wrap it in sklearn.frozen.FrozenEstimator. Wrap a FunctionTransformer in the same"
-        " way if you take responsibility that its function treats each row by itself."
-    )
+# Sizes of given rows ---------------------------------------------------------------------------
 
 
 def records_of(X: Any, fit_params: dict[str, Any], name: str = "") -> tuple[int, str]:
@@ -620,43 +444,6 @@ def fits_unseen(estimator: Any) -> bool:
     steps = opened(estimator).inside if type(estimator) is Pipeline else ()
     inside = any(type(step.model) is ColumnTransformer for step in steps)
     return inside or getattr(estimator, "memory", None) is not None
-
-
-def _flat(node: Node) -> Iterator[Node]:
-    """Steps of a Pipeline, with those of a ColumnTransformer in its place."""
-    _check_methods(node.model)
-    for how in node.peeks():
-        raise PrivacyError(f"step {node.name!r} {_PEEKS[how]}")
-    for step in node.inside:
-        yield from _flat(step) if type(step.model) is ColumnTransformer else [step]
-
-
-_PEEKS = {
-    "columns": (
-        "chooses columns by a function, which may look at the private rows: give names, positions"
-        " or a make_column_selector."
-    ),
-    "zeros": (
-        "may count the zeros of the private rows to choose between a dense and a sparse matrix: set"
-        " sparse_threshold=0 for a dense one."
-    ),
-}
-
-
-def _spends(step: Any) -> bool:
-    """Whether `step` is an estimator of this package itself that says what its fit costs."""
-    return is_private(step) and hasattr(step, "privacy_event")
-
-
-def _check_methods(estimator: Any) -> None:
-    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
-    own = vars(estimator) if hasattr(estimator, "__dict__") else ()
-    replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
-    if replaced:
-        raise PrivacyError(
-            f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
-            " with the rows is not known. Use a new estimator with the same parameters."
-        )
 
 
 # Statements -------------------------------------------------------------------------------------

@@ -34,12 +34,7 @@ from dpsubspace._core.fits.held_out import (
 from dpsubspace._core.fits.outputs import by_blocks_like
 from dpsubspace._core.ground.checks import check_bounds, check_real
 from dpsubspace._core.ground.forms import Form, LabelArray, Maybe, Number, Pair, Whole
-from dpsubspace._core.plans.conformal import (
-    PredictionIntervalPlan,
-    PredictionSetPlan,
-    Threshold,
-    cut,
-)
+from dpsubspace._core.plans.conformal import IntervalPlan, LabelSetPlan, Threshold, cut
 from dpsubspace._names import public
 
 _CONFORMAL: dict[str, Form] = {
@@ -251,10 +246,10 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         """
         return self._fit_by(self._plan(), X, y, groups=groups)
 
-    def _plan(self) -> PredictionSetPlan:
-        return PredictionSetPlan(*self._asked())
+    def _plan(self) -> LabelSetPlan:
+        return LabelSetPlan(*self._asked())
 
-    def _check(self, plan: PredictionSetPlan, given: FitData) -> CheckedFit:
+    def _check(self, plan: LabelSetPlan, given: FitData) -> CheckedFit:
         frozen = check_frozen(self.estimator, "predict_proba", "classifier")
         data = held_out_labels(self, frozen, given)
         public = (f"the estimator and its labels ({len(frozen.classes)})",)
@@ -454,15 +449,15 @@ class DPConformalRegressor(ExactR2, _Conformal):
         """
         return self._fit_by(self._plan(), X, y, groups=groups)
 
-    def _plan(self) -> PredictionIntervalPlan:
-        plan = PredictionIntervalPlan(*self._asked())
+    def _plan(self) -> IntervalPlan:
+        plan = IntervalPlan(*self._asked())
         if self.target_bounds is None:
             return plan
         check_bounds("target_bounds", self.target_bounds, 1, column="target")
         low, high = (float(np.reshape(bound, ())) for bound in self.target_bounds)
         return replace(plan, bounds=(low, high))
 
-    def _check(self, plan: PredictionIntervalPlan, given: FitData) -> CheckedFit:
+    def _check(self, plan: IntervalPlan, given: FitData) -> CheckedFit:
         frozen = check_frozen(self.estimator, "predict", "regressor")
         data = held_out_targets(self, frozen, given)
         public = ("the estimator", *([] if plan.bounds is None else ["range of the targets"]))

@@ -12,15 +12,16 @@ import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import check_scoring
 
-from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.accounting.budget import Target, share_of_parts
 from dpsubspace._core.accounting.events import composed, is_free, non_private
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.call import private_function
+from dpsubspace._core.fits.composites import private_parts
 from dpsubspace._core.ground.checks import check_integer, check_real, shown
 from dpsubspace._core.ground.plotting import Display, drawn_band, styled
 from dpsubspace._core.plans.score_request import PrivateScore
 from dpsubspace._names import public
-from dpsubspace.budget._planner import plan_of, private_parts, records_of, share_of_parts
+from dpsubspace.budget._planner import plan_of, records_of
 from dpsubspace.exceptions import PrivacyError
 from dpsubspace.metrics._private_scores import private_score
 

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._core.accounting.budget import Budget, Sizes, Target
 from dpsubspace._core.fits.call import explain_unknown_parameters, refuse_moving_steps
-from dpsubspace._core.fits.composites import opened, predictor
+from dpsubspace._core.fits.composites import opened, predictor, private_parts
 from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator, checked_target
 from dpsubspace._core.fits.outputs import taken
 from dpsubspace._core.fits.saved import FEATURES, Parameter
@@ -43,7 +43,6 @@ from dpsubspace._core.rows.records import Records, check_groups, check_order, gr
 from dpsubspace._core.rows.same_rows import named_sets, refuse_private_rows, refuse_shared
 from dpsubspace._core.tables.schema import as_schema, read_table
 from dpsubspace._names import public
-from dpsubspace.budget._planner import private_parts
 from dpsubspace.model_selection._spending import (
     Candidate,
     Rows,

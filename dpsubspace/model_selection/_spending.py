@@ -33,7 +33,14 @@ from sklearn.base import clone, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
-from dpsubspace._core.accounting.budget import LEAST_EPSILON, Budget, Part, Target
+from dpsubspace._core.accounting.budget import (
+    LEAST_EPSILON,
+    Budget,
+    Part,
+    SmallShareError,
+    Target,
+    share_of_parts,
+)
 from dpsubspace._core.accounting.cost import (
     Cost,
     excess_over,
@@ -52,7 +59,7 @@ from dpsubspace._core.accounting.events import (
     private_search,
 )
 from dpsubspace._core.accounting.permission import already_paid, inside_ledger, only_once
-from dpsubspace._core.fits.composites import opened
+from dpsubspace._core.fits.composites import opened, private_nodes, private_parts
 from dpsubspace._core.fits.estimator import PrivateCall, named_parameters
 from dpsubspace._core.fits.outputs import by_record, taken
 from dpsubspace._core.ground.checks import changed_in, shown
@@ -60,9 +67,7 @@ from dpsubspace._core.ground.compat import has_callbacks
 from dpsubspace._core.release.noise import NoiseSource
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.score_cells import score_total
-from dpsubspace.budget._planner import SmallShareError, private_nodes, private_parts, share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
-from dpsubspace.linear_model._personal_models import PersonalModels
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -110,7 +115,7 @@ class Candidate:
                 " many there were: take them off with set_callbacks()."
             )
         for name, part in private_parts(model):
-            if isinstance(part, PersonalModels):
+            if part._joint:
                 raise ValueError(
                     f"{type(part).__name__} has models that belong to single persons, which a"
                     " search cannot compare on other persons."

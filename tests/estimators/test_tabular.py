@@ -36,13 +36,12 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
-from dpsubspace._core.accounting.budget import Sizes
+from dpsubspace._core.accounting.budget import Sizes, share_of_parts
 from dpsubspace._core.fits.estimator import PrivateCall
 from dpsubspace._core.plans import ranges as range_plans
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.tables import forming
 from dpsubspace.budget import share_budget
-from dpsubspace.budget._planner import share_of_parts
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import GEPRegressor, PersonalizedLinearRegression
 from dpsubspace.tables import TableEncoder, TabularPipeline

@@ -58,12 +58,12 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._core.accounting.budget import Target
-from dpsubspace._core.fits.composites import opened, predictor
+from dpsubspace._core.fits.composites import opened, predictor, private_parts
 from dpsubspace._core.fits.outputs import threshold_of
 from dpsubspace._core.ground.checks import changed_in, learns_as_ours
 from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_estimator
-from dpsubspace.budget._planner import PublicSizes, _fitted, private_parts
+from dpsubspace.budget._planner import PublicSizes, _fitted
 from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.exceptions import PrivacyError
 from dpsubspace.model_selection._spending import Candidate

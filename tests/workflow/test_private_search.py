@@ -41,11 +41,11 @@ from dpsubspace._core.accounting.cost import (
     search_multiplier,
 )
 from dpsubspace._core.accounting.events import gaussian, mechanisms_of, private_search
+from dpsubspace._core.fits.composites import private_parts
 from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 from dpsubspace._core.release.releases import draw_trials
 from dpsubspace._core.rows.records import Records, check_groups
 from dpsubspace._core.statistics.score_cells import score_total
-from dpsubspace.budget._planner import private_parts
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.model_selection import _search as module

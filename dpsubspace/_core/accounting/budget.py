@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from dpsubspace._core.accounting.cost import (
     SMALLEST_DELTA,
     Cost,
     check_smallest_delta,
+    gaussian_epsilon,
+    gaussian_sq_mu,
     searched_sq_mu,
 )
 from dpsubspace._core.accounting.events import (
@@ -21,6 +23,7 @@ from dpsubspace._core.accounting.events import (
     doubling,
     mechanisms_of,
     non_private,
+    rounded,
 )
 from dpsubspace._core.accounting.permission import payer_of
 from dpsubspace._core.ground.checks import check_auto, check_choice, check_integer, check_real
@@ -489,3 +492,109 @@ def _of_epsilon(
     assert target.epsilon is not None
     epsilon, delta = float(target.epsilon), target.delta_at(n_samples)
     return scales(calibrate_range(lambda x: target.cost(parts, scales(x)), epsilon, delta))
+
+
+# Shares ---------------------------------------------------------------------------------------
+# One budget for several fits.
+
+# How much of a budget may stay unused where only a search finds the shares.
+_TOLERANCE = 2e-4
+
+
+class SmallShareError(ValueError):
+    """A budget of which a part, the smallest `share`, would be below the least epsilon."""
+
+    def __init__(self, epsilon: float, delta: float, n_parts: int, share: float):
+        needed = gaussian_epsilon(gaussian_sq_mu(LEAST_EPSILON, delta) / share, delta)
+        among = "" if n_parts == 1 else f" to be shared among {n_parts} private steps"
+        super().__init__(
+            f"`epsilon`={epsilon:.4g} is too small{among}: each of them needs {LEAST_EPSILON:g} or"
+            f" more. Pass an epsilon of {rounded(needed, math.ceil, 2)} or more."
+        )
+
+
+def share_of_parts(
+    parts: Sequence[Any],
+    plan: Callable[[Any], DpEvent],
+    *,
+    epsilon: float,
+    delta: float,
+    weights: Sequence[float] | None = None,
+) -> None:
+    """Set `epsilon` and `delta` of `parts` so that what ``plan(part)`` says costs that together.
+
+    With `weights` None their own epsilons say their shares. Where it fails nothing is changed.
+    """
+    before = [_budget_params(part) for part in parts]
+    _check_epsilons(parts)
+    try:
+        if epsilon == math.inf or len(parts) == 1:
+            if epsilon < LEAST_EPSILON:
+                raise SmallShareError(epsilon, delta, 1, 1.0)
+            for part in parts:
+                part._set_whole(epsilon=epsilon, delta=delta)
+        elif parts:
+            weights = _own_weights(parts, delta) if weights is None else weights
+            _share(parts, plan, epsilon, delta, [w / math.fsum(weights) for w in weights])
+    except BaseException:
+        for part, own in zip(parts, before, strict=True):
+            part.set_params(**own)
+        raise
+
+
+def _share(
+    parts: Sequence[Any],
+    plan: Callable[[Any], DpEvent],
+    epsilon: float,
+    delta: float,
+    weights: Sequence[float],
+) -> None:
+    relation, whole = parts[0]._whole.neighboring_relation, gaussian_sq_mu(epsilon, delta)
+
+    def cost(log_factor: float) -> float:
+        sq_mu = whole * math.exp(log_factor)
+        if gaussian_epsilon(min(weights) * sq_mu, delta) < LEAST_EPSILON:
+            raise SmallShareError(epsilon, delta, len(parts), min(weights))
+        for part, weight in zip(parts, weights, strict=True):
+            part._set_whole(epsilon=gaussian_epsilon(weight * sq_mu, delta), delta=delta)
+        return Cost.of(composed(map(plan, parts)), relation).epsilon(delta)
+
+    def excess(log_factor: float) -> float:
+        return math.log(max(cost(log_factor), 1e-300) / epsilon)
+
+    found, step = 0.0, 1e-12
+    if abs(excess(0.0)) > 1e-9:  # not all of it is Gaussian noise on all rows
+        low, high = -0.1, 0.1
+        while excess(low) > 0:
+            low *= 2
+        while excess(high) < 0:
+            high *= 2
+        root: Any = brentq(excess, low, high, xtol=_TOLERANCE / 8)
+        found, step = float(root), _TOLERANCE / 8
+    while cost(found) > epsilon:  # rounding is on the private side
+        found -= step
+        step *= 2
+
+
+def _budget_params(part: Any) -> dict[str, Any]:
+    params = part.get_params().items()
+    return {name: own for name, own in params if name.split("__")[-1] in ("epsilon", "delta")}
+
+
+def _own_weights(parts: Sequence[Any], delta: float) -> list[float]:
+    asked = [part._whole.epsilon for part in parts]
+    if math.inf in asked:
+        raise ValueError(
+            "a private step has epsilon=inf, of which there is no fraction: give all steps finite"
+            " ones, whose ratio is kept, or `shares`."
+        )
+    return [gaussian_sq_mu(float(epsilon), delta) for epsilon in asked]
+
+
+def _check_epsilons(parts: Iterable[Any]) -> None:
+    for part in parts:
+        if getattr(part._whole, "epsilon", None) is None:
+            raise ValueError(
+                f"{type(part).__name__} has no `epsilon` that could be set: give one in the place"
+                " of its noise multiplier."
+            )

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils import get_tags
 
-from dpsubspace._core.ground.checks import learns_as_ours
+from dpsubspace._core.ground.checks import learns_as_ours, told_of_changes
+from dpsubspace.exceptions import PrivacyError
 
 # What is known of a model by its class.
 PRIVATE = "private"  # of this package, and says what it costs
@@ -308,3 +310,110 @@ def _named(place: str, held: Any) -> Iterator[tuple[str, Any]]:
                     yield place, each
     elif held is not None and not isinstance(held, str):
         yield place, held
+
+
+# Private parts --------------------------------------------------------------------------------
+
+
+def private_parts(
+    estimator: Any, *, fitted: bool = False, columns: bool = False
+) -> list[tuple[str, Any]]:
+    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
+
+    `columns` allows a ColumnTransformer alone, or as the last step.
+    """
+    found = private_nodes(estimator, fitted=fitted, columns=columns)
+    return [(node.name, node.model) for node in found]
+
+
+def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False) -> list[Node]:
+    """The same with what is known of where they are; PrivacyError where something may learn."""
+    if _spends(estimator):
+        _check_methods(estimator)
+        return [opened(estimator)]
+    if isinstance(estimator, type):
+        raise PrivacyError(
+            f"{estimator.__name__} is a class: pass an instance, {estimator.__name__}()."
+        )
+    if isfunction(estimator):
+        raise PrivacyError(
+            f"{estimator.__name__} is a function, which cannot say what it will spend before it"
+            " runs. In a plan, list in its place a full-batch fit of the same epsilon and delta,"
+            " such as DPSGDClassifier(epsilon=0.5): a mean, a quantile, a covariance or a summary"
+            " costs as much as that. The epsilons of scores and counts are added by hand. To run"
+            " it, use ledger.run(function, ...) or call it in the block of a ledger."
+        )
+    alone = columns and type(estimator) is ColumnTransformer
+    if not (alone or type(estimator) is Pipeline):
+        raise PrivacyError(
+            f"{type(estimator).__name__} cannot say what its fit will spend. A ledger fits"
+            " estimators of this package and Pipelines of them, but no subclasses that may do more"
+            f" with the rows.{told_of_changes(estimator)} What fits clones (grid search,"
+            " cross-validation, ensembles) is counted inside of `with ledger:`, fit by fit."
+        )
+    steps = [*_flat(opened(estimator, "columns" if alone else "", fitted=fitted))]
+    for step in steps:
+        if not (_spends(step.model) or fitted or step.kind in (ROW_BY_ROW, FROZEN)):
+            raise PrivacyError(_refusal(step.name, step.model))
+        if not fitted or _spends(step.model):  # the others were checked before
+            _check_methods(step.model)
+    parts = [step for step in steps if _spends(step.model)]
+    last = opened(estimator).inside[-1].model
+    inside = columns and parts and (alone or type(last) is ColumnTransformer)
+    if not (_spends(last) or inside):
+        raise PrivacyError("the last step of the Pipeline is not private: nothing to charge.")
+    return parts
+
+
+def _refusal(name: str, step: Any) -> str:
+    if type(step) is Pipeline:
+        return (
+            f"step {name!r} is a Pipeline inside of another step, and a ledger does not look into"
+            " it. Make its steps steps of the outer Pipeline, or fit all of it on public rows and"
+            " wrap it in sklearn.frozen.FrozenEstimator."
+        )
+    return (
+        f"step {name!r} ({type(step).__name__}) may learn from the private rows without any"
+        f" privacy, and the Pipeline would have no guarantee.{told_of_changes(step)} Use a"
+        " BoundedScaler to scale columns."
+        " Fit any other transformer on public rows, or on a table of known categories or constants,"
+        " and wrap it in sklearn.frozen.FrozenEstimator. Wrap a FunctionTransformer in the same"
+        " way if you take responsibility that its function treats each row by itself."
+    )
+
+
+def _flat(node: Node) -> Iterator[Node]:
+    """Steps of a Pipeline, with those of a ColumnTransformer in its place."""
+    _check_methods(node.model)
+    for how in node.peeks():
+        raise PrivacyError(f"step {node.name!r} {_PEEKS[how]}")
+    for step in node.inside:
+        yield from _flat(step) if type(step.model) is ColumnTransformer else [step]
+
+
+_PEEKS = {
+    "columns": (
+        "chooses columns by a function, which may look at the private rows: give names, positions"
+        " or a make_column_selector."
+    ),
+    "zeros": (
+        "may count the zeros of the private rows to choose between a dense and a sparse matrix: set"
+        " sparse_threshold=0 for a dense one."
+    ),
+}
+
+
+def _spends(step: Any) -> bool:
+    """Whether `step` is an estimator of this package itself that says what its fit costs."""
+    return is_private(step) and hasattr(step, "privacy_event")
+
+
+def _check_methods(estimator: Any) -> None:
+    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
+    own = vars(estimator) if hasattr(estimator, "__dict__") else ()
+    replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
+    if replaced:
+        raise PrivacyError(
+            f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
+            " with the rows is not known. Use a new estimator with the same parameters."
+        )

@@ -1,8 +1,8 @@
 """The plan of private conformal prediction: which rank to ask for, and the choice of a threshold.
 
 Where to check the privacy claim: :meth:`ConformalPlan.run` is the whole fit. Scores of rows are
-those of :class:`PredictionSetPlan` and :class:`PredictionIntervalPlan`, of which each row has one
-of its own. How far one record moves the scores of candidates is bounded by ``rank_scores`` in
+those of :class:`LabelSetPlan` and :class:`IntervalPlan`, of which each row has one of its own. How
+far one record moves the scores of candidates is bounded by ``rank_scores`` in
 ``_core/statistics/score_cells.py``. The choice is drawn by ``release_choice`` in
 ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
 ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
@@ -165,7 +165,7 @@ class ConformalPlan(Plan):
 
 
 @dataclass(frozen=True)
-class PredictionSetPlan(ConformalPlan):
+class LabelSetPlan(ConformalPlan):
     """Sets of labels: the score of a row is one less than the probability of its label."""
 
     def candidates(self, n_samples: int) -> np.ndarray:
@@ -176,7 +176,7 @@ class PredictionSetPlan(ConformalPlan):
 
 
 @dataclass(frozen=True)
-class PredictionIntervalPlan(ConformalPlan):
+class IntervalPlan(ConformalPlan):
     """Intervals: how far each target is from what is predicted, both cut to bounds."""
 
     bounds: Bounds = None
