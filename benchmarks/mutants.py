@@ -1106,7 +1106,7 @@ MUTANTS = [
                 f"{LEDGER} workflow/test_ledger_block.py",
             ),
             (
-                "model_selection/_search.py",  # rows that are scored are trained on
+                "_core/plans/search.py",  # rows that are scored are trained on
                 "np.flatnonzero(scored), np.flatnonzero(~scored)",
                 "np.flatnonzero(scored), np.arange(len(scored))",
                 "workflow/test_private_search.py",

@@ -429,7 +429,7 @@ FAMILIES = {
             ),
             Quantity(
                 "The score of a trial of a search",
-                "model_selection._spending.Trial.run",
+                "_core.plans.search.TrialScorePlan.run",
                 ("_core.statistics.score_cells.score_total", "_core.release.releases.draw_trials"),
                 None,
                 SEARCH,

@@ -15,24 +15,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._core.accounting.budget import Budget, Sizes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.fits.estimator import CheckedFit, ExactAccuracy, FitData, PrivateEstimator
+from dpsubspace._core.fits.estimator import CheckedFit, ExactAccuracy, FitData
 from dpsubspace._core.fits.held_out import (
-    Frozen,
-    FrozenForm,
+    HeldOutEstimator,
     check_frozen,
     held_out_labels,
     pure_target,
-    rows_as_fitted,
 )
 from dpsubspace._core.fits.outputs import by_blocks_like
 from dpsubspace._core.ground.checks import check_choice
-from dpsubspace._core.ground.forms import LabelArray, Number, Whole
+from dpsubspace._core.ground.forms import LabelArray, Number
 from dpsubspace._core.plans.calibration import CalibrationMap, CalibrationPlan, warn_of_few
 from dpsubspace._names import public
 
 
 @public
-class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
+class DPCalibratedClassifier(ExactAccuracy, HeldOutEstimator):
     """Calibrate probabilities of a fitted classifier, privately, on rows that were held out.
 
     Private training biases probabilities: mostly they are too near to each other. One number
@@ -139,17 +137,14 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
     """
 
     _canary = "held-out labels"
-    _asks_fitted = True
 
     # Set by `fit`.
-    n_features_in_: int
     classes_: np.ndarray
     intercept_: float
     slope_: float
 
     _saved: ClassVar = {
-        "n_features_in_": Whole(axis="features"),
-        "_frozen": FrozenForm(),
+        **HeldOutEstimator._saved,
         "classes_": LabelArray("classes"),
         "intercept_": Number(),
         "slope_": Number(),
@@ -260,16 +255,13 @@ class DPCalibratedClassifier(ExactAccuracy, PrivateEstimator):
         public = (f"the estimator and its labels ({n_classes})",)
         return CheckedFit(plan, data, public, (frozen, data.X.shape[1]))
 
-    def _rows_as_fitted(self, X: Any) -> Any:
-        return rows_as_fitted(self.estimator, X)
-
     def _warn_before_fit(
         self, plan: CalibrationPlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
         if not budget.parts:
             warn_of_few(plan.target, sizes.known("n_samples", "the warning"), guarantee.unit)
 
-    def _store(self, found: CalibrationMap, about: tuple[Frozen, int]) -> None:
-        self._frozen, self.n_features_in_ = about
+    def _store(self, found: CalibrationMap, about: Any) -> None:
+        super()._store(found, about)
         self.classes_, self.intercept_ = self._frozen.classes, found.intercept
         self.slope_ = found.slope  # last: now it can predict

@@ -15,50 +15,35 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._core.accounting.budget import Budget, Sizes, Target
-from dpsubspace._core.fits.estimator import (
-    CheckedFit,
-    ExactAccuracy,
-    ExactR2,
-    FitData,
-    PrivateEstimator,
-)
+from dpsubspace._core.fits.estimator import CheckedFit, ExactAccuracy, ExactR2, FitData
 from dpsubspace._core.fits.held_out import (
-    Frozen,
-    FrozenForm,
+    HeldOutEstimator,
     check_frozen,
     held_out_labels,
     held_out_targets,
     pure_target,
-    rows_as_fitted,
 )
 from dpsubspace._core.fits.outputs import by_blocks_like
 from dpsubspace._core.ground.checks import check_bounds, check_real
-from dpsubspace._core.ground.forms import Form, LabelArray, Maybe, Number, Pair, Whole
+from dpsubspace._core.ground.forms import LabelArray, Maybe, Number, Pair
 from dpsubspace._core.plans.conformal import IntervalPlan, LabelSetPlan, Threshold, cut
 from dpsubspace._names import public
 
-_CONFORMAL: dict[str, Form] = {
-    "n_features_in_": Whole(axis="features"),
-    "_frozen": FrozenForm(),
-    "expected_coverage_": Number(0, 1),
-    "likely_coverage_": Number(0, 1),
-}
 
-
-class _Conformal(PrivateEstimator):
+class _Conformal(HeldOutEstimator):
     """What both share: a threshold of scores that are the larger, the worse a prediction is."""
 
-    _asks_fitted = True
-
-    # Parameters that every subclass has.
-    estimator: Any
-    confidence_level: float
+    confidence_level: float  # Parameter of every subclass
 
     # Set by `fit`.
-    _frozen: Frozen
-    n_features_in_: int
     expected_coverage_: float
     likely_coverage_: float
+
+    _saved: ClassVar = {
+        **HeldOutEstimator._saved,
+        "expected_coverage_": Number(0, 1),
+        "likely_coverage_": Number(0, 1),
+    }
 
     def _asked(self) -> tuple[Target, float]:
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
@@ -67,11 +52,8 @@ class _Conformal(PrivateEstimator):
     def _budget(self, sizes: Sizes) -> Budget:  # that of enough rows, of which none costs more
         return self._plan().budget(sizes)
 
-    def _rows_as_fitted(self, X: Any) -> Any:
-        return rows_as_fitted(self.estimator, X)
-
     def _store(self, found: Threshold, about: Any) -> None:
-        self._frozen, self.n_features_in_, *_ = about
+        super()._store(found, about)
         self.expected_coverage_, self.likely_coverage_ = found.on_average, found.nearly_always
 
 
@@ -195,7 +177,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
     threshold_: float
 
     _saved: ClassVar = {
-        **_CONFORMAL,
+        **_Conformal._saved,
         "classes_": LabelArray("classes"),
         "_largest": Number(0, 1),
         "threshold_": Number(0, 1),
@@ -397,7 +379,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
     _canary = "held-out numbers"
 
     _saved: ClassVar = {
-        **_CONFORMAL,
+        **_Conformal._saved,
         "_bounds": Maybe(Pair(Number())),
         "half_width_": Number(0, math.inf),
     }

@@ -1,36 +1,36 @@
-"""Private choice among candidates: features, encodings, estimators, parameters."""
+"""Private choice among candidates: features, encodings, estimators, parameters.
+
+Where to check the privacy claim: ``fit`` runs
+:func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
+:class:`~dpsubspace._core.plans.search.SearchPlan`, whose ``run`` is the whole fit.
+"""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn.base import MetaEstimatorMixin, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._core.accounting.budget import Budget, Sizes, Target
-from dpsubspace._core.fits.call import explain_unknown_parameters, refuse_moving_steps
+from dpsubspace._core.fits.call import explain_unknown_parameters
 from dpsubspace._core.fits.composites import opened, predictor, private_parts
-from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator, checked_target
-from dpsubspace._core.fits.outputs import taken
+from dpsubspace._core.fits.estimator import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._core.fits.saved import FEATURES, Parameter
 from dpsubspace._core.ground.checks import check_bounds, check_choice, check_real, shown, unwrapped
 from dpsubspace._core.ground.compat import nameless
 from dpsubspace._core.ground.forms import LabelArray, Number, Sometimes
-from dpsubspace._core.release.noise import NoiseSource, as_noise
-from dpsubspace._core.release.releases import draw_trials
+from dpsubspace._core.plans.search import SearchPlan, TrialResult, scoring_of
+from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.inputs import (
     check_classes,
@@ -39,18 +39,10 @@ from dpsubspace._core.rows.inputs import (
     checked_by,
     refuse_collections,
 )
-from dpsubspace._core.rows.records import Records, check_groups, check_order, groups_of_rows
+from dpsubspace._core.rows.records import Records, check_groups, check_order
 from dpsubspace._core.rows.same_rows import named_sets, refuse_private_rows, refuse_shared
 from dpsubspace._core.tables.schema import as_schema, read_table
 from dpsubspace._names import public
-from dpsubspace.model_selection._spending import (
-    Candidate,
-    Rows,
-    Spending,
-    Trial,
-    given_to,
-    scoring_of,
-)
 from dpsubspace.tables._table_encoder import TableEncoder
 
 # Candidates that are drawn from distributions, for each trial that is expected: two trials are
@@ -304,55 +296,34 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         RuntimeError
             If the best trial has no model; the budget is spent then.
         """
-        plan = self._plan()
-        public = {
-            "X_public": X_public,
-            "y_public": y_public,
-            "X_public_val": X_public_val,
-            "y_public_val": y_public_val,
-        }
-        refuse_collections(self, X=X, y=y, groups=groups, **public)
+        plan = replace(self._plan(), public_val=(X_public_val, y_public_val))
+        public = {"X_public": X_public, "y_public": y_public}
+        return self._fit_by(plan, X, y, groups=groups, **public)
+
+    def _check(self, plan: SearchPlan, given: FitData) -> CheckedFit:
+        X, y, groups = given.X, given.y, given.groups
+        train = {"groups": groups, "X_public": given.X_public, "y_public": given.y_public}
+        public = dict(zip(("X_public_val", "y_public_val"), plan.public_val, strict=True))
+        refuse_collections(self, X=X, y=y, **train, **public)
         X, y = _checked(self, X, y, groups)
         records = check_groups(groups, X)
         outputs, labels = self._outputs(y, records)
         for name in ("public", "public_val"):
-            _refuse_private(self.estimator, X, y, name, public)
-        train = {"X_public": X_public, "y_public": y_public, "groups": groups}
-        rows = plan.rows(X, y, records, train, (X_public_val, y_public_val))
-        given_to(plan.estimator, rows.train)  # ValueError where that cannot be passed on
-        sets = {"n_public": int(X_public is not None), "labelled": y_public is not None}
-        sizes = Sizes(records.n, self.n_features_in_, outputs, **sets, persons=records.grouped)
-        spending = plan.spending(sizes, labels)
-        if records.grouped:
-            for candidate in spending.candidates:
-                refuse_moving_steps("the last step", candidate.estimator)
-        noise = as_noise(plan.random_state)
-        candidates = f"{len(spending.candidates)} candidates"
+            _refuse_private(self.estimator, X, y, name, {**train, **public})
+        data = plan.data(X, y, outputs, records, train)
         read = () if labels is None else (f"set of labels ({len(labels)})",)
         held_out = "public rows to score" if plan.fraction is None else "which records are scored"
-        assumed, budget = (*read, candidates, held_out), spending.budget(plan.target)
-        call = PrivateCall(self, budget, noise, records, self.n_features_in_, assumed)
-        trials = plan.trials(spending, noise, call.guarantee.delta)
-        scoring = scoring_of(self.scoring, self.estimator, self.target_bounds)
-        call.open()  # the scores are released by the trials, of which each has its own account
-        with warnings.catch_warnings():
-            # Also around all trials: threads that leave filters of their own bring back those of
-            # others, in any order.
-            warnings.simplefilter("ignore")
-            score, model, params = _best(_ran(trials, rows, scoring, self.n_jobs))
-        if model is None:
-            raise RuntimeError(
-                "the best trial has no model, and the budget is spent. The error is not shown,"
-                " because it might reveal something about rows: fit the candidates to public or"
-                " made-up rows to see it."
-            )
-        for _, part in private_parts(model, fitted=True):
+        assumed = (*read, f"{len(plan.params)} candidates", held_out)
+        plan = replace(plan, labels=None if labels is None else labels.tolist())
+        return CheckedFit(plan, data, assumed, labels)
+
+    def _store(self, found: TrialResult, about: np.ndarray | None) -> None:
+        for _, part in private_parts(found.model, fitted=True):
             if hasattr(part, "privacy_"):  # one without columns was not fitted
                 part._state(self.privacy_)
-        if labels is not None:
-            self.classes_ = labels
-        self.best_estimator_, self.best_params_, self.best_score_ = model, params, score
-        return self
+        if about is not None:
+            self.classes_ = about
+        self.best_estimator_, self.best_params_, self.best_score_ = found
 
     def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
         if not is_classifier(self.estimator):
@@ -363,7 +334,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     # Cost -------------------------------------------------------------------------------------
 
-    def _plan(self) -> _SearchRequest:
+    def _plan(self) -> SearchPlan:
         target = checked_target(self)
         check_choice("method", self.method, ("auto", "random", "all"))
         check_real("n_trials", self.n_trials, low=1, high=1e4, include_low=True, include_high=True)
@@ -390,19 +361,16 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                     " regressor."
                 )
         as_noise(self.random_state if isinstance(self.random_state, int) else None)
-        return _SearchRequest(
+        return SearchPlan(
             target,
             self.estimator,
             tuple(_listed(self.candidates, float(self.n_trials))),
             self.method,
             float(self.n_trials),
             self.validation_fraction,
-            self.random_state,
+            scoring_of(self.scoring, self.estimator, self.target_bounds),
+            self.n_jobs,
         )
-
-    def _budget(self, sizes: Sizes) -> Budget:
-        plan = self._plan()
-        return plan.spending(sizes, None).budget(plan.target)
 
     # What the best model can do -----------------------------------------------------------------
 
@@ -528,109 +496,6 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return tags
 
 
-# What is planned ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _SearchRequest:
-    target: Target
-    estimator: Any
-    params: Sequence[Mapping[str, Any]]
-    method: str
-    n_trials: float
-    fraction: float | None
-    random_state: Any
-
-    def held_out(self, n: int) -> int:
-        if self.fraction is None:
-            return 0
-        held_out = max(1, round(self.fraction * n))
-        if held_out >= n:
-            raise ValueError(
-                f"validation_fraction={self.fraction:g} of {n} records leaves none to train on."
-            )
-        return held_out
-
-    def spending(self, sizes: Sizes, labels: np.ndarray | None) -> Spending:
-        n = sizes.n_samples
-        of_fits = {
-            "n_samples": None if n is None else n - self.held_out(n),
-            "n_features": sizes.n_features,
-            "n_outputs": sizes.n_outputs,
-            "n_public": sizes.n_public,
-            "labelled": sizes.labelled,
-        }
-        candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
-        if labels is not None:  # of which training rows may lack one
-            for candidate in candidates:
-                last = predictor(candidate.estimator, fitted=False)
-                last.set_params(
-                    **({"classes": labels.tolist()} if hasattr(last, "classes") else {})
-                )
-        return Spending.of(
-            candidates,
-            self.target,
-            n,
-            method=self.method,
-            n_trials=self.n_trials,
-            scored=self.fraction is not None,
-        )
-
-    def rows(
-        self,
-        X: Any,
-        y: np.ndarray,
-        records: Records,
-        train: Mapping[str, Any],
-        public: tuple[Any, Any],
-    ) -> Rows:
-        """Rows to train on and rows to score, by public coins on the positions of records."""
-        known = [value is not None for value in public]
-        if self.fraction is None:
-            if not all(known):
-                raise ValueError(
-                    "validation_fraction=None scores on public rows: pass `X_public_val` and"
-                    " `y_public_val`."
-                )
-            X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in public)
-            of_fit = {"X": X, "y": y, **train}
-            return Rows(of_fit, X_val, np.asarray(y_val), None, records.unit)
-        if any(known):
-            raise ValueError("`X_public_val` needs validation_fraction=None.")
-        if records.grouped and self.target.neighboring_relation == "replace_one":
-            raise ValueError(
-                "neighboring_relation='replace_one' and `groups` need public rows to score on: set"
-                " validation_fraction=None, since a person of another name would move others from"
-                " training to scoring."
-            )
-        order = np.random.default_rng(0).permutation(records.n)
-        held = np.sort(order[: self.held_out(records.n)])
-        scored = np.zeros(records.n, dtype=bool)
-        scored[held] = True
-        scored = scored if records.index is None else scored[records.index]
-        rows, fitted = np.flatnonzero(scored), np.flatnonzero(~scored)
-        groups = groups_of_rows(train["groups"], fitted)
-        of_fit = {**train, "groups": groups, "X": taken(X, fitted), "y": y[fitted]}
-        return Rows(of_fit, taken(X, rows), y[rows], records.taken(held), records.unit)
-
-    def trials(self, spending: Spending, noise: NoiseSource, delta: float) -> list[Trial]:
-        """All trials: each candidate once, or a number that must stay hidden."""
-        drawn: Iterable[int] = range(len(spending.candidates))
-        if not spending.all:
-            drawn = draw_trials(noise.child("trials"), self.n_trials, len(spending.candidates))
-        score = None if self.fraction is None else spending.score_budget(self.target)
-        return [
-            Trial(
-                spending.candidates[chosen],
-                None if noise.secure else int(noise.child(f"fit {i}").public().integers(2**31)),
-                score,
-                noise.child(f"score {i}"),
-                delta,
-            )
-            for i, chosen in enumerate(drawn)
-        ]
-
-
 def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
     spaces = [candidates] if isinstance(candidates, Mapping) else candidates
     if not isinstance(spaces, (list, tuple)) or not spaces:
@@ -715,31 +580,3 @@ def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
                 found[name] = np.asarray(numbers, dtype=np.float64)
     widths = {rows.shape[1:] for rows in found.values() if encoder is None}
     return found if len(found) == len(sets) and len(widths) < 2 else {}
-
-
-# Running -----------------------------------------------------------------------------------------
-
-
-def _ran(
-    trials: Iterable[Trial], rows: Rows, scoring: Callable[..., Any], n_jobs: int | None
-) -> Iterator[tuple[float, Any, Mapping[str, Any]]]:
-    """Score, model and candidate of each trial; one after another they are never all in memory."""
-    trials, workers = list(trials), effective_n_jobs(n_jobs)  # pyright: ignore[reportArgumentType]
-    if workers == 1:
-        found: Iterable[Any] = (trial.run(rows, scoring) for trial in trials)
-    else:  # whatever a configuration says, nothing is printed: it would count the trials
-        tasks = (delayed(trial.run)(rows, scoring) for trial in trials)
-        parallel: Any = Parallel(n_jobs=n_jobs, verbose=0)
-        found = parallel(tasks)
-    for trial, (score, model) in zip(trials, found, strict=True):
-        yield score, model, trial.candidate.params
-
-
-def _best(
-    found: Iterable[tuple[float, Any, Mapping[str, Any]]],
-) -> tuple[float, Any, Mapping[str, Any]]:
-    """The largest score, and the first of equal ones.
-
-    Trials are independent and of one distribution, so that to take the first is to draw one.
-    """
-    return max(found, key=lambda each: each[0])

@@ -451,7 +451,7 @@ def test_planners_and_searches_set_the_one_budget(way):
     assert 1.0 < cost(best) < 2.0  # each of the two candidates has half of mu^2
     assert best._whole.random_state is None  # the noise of the search is its own
     planned = search.set_params(neighboring_relation="replace_one")._plan()
-    one, _ = planned.spending(Sizes(300, 4, 1), None).candidates
+    one, _ = planned.resolved(Sizes(300, 4, 1)).shared.candidates
     assert one.estimator._whole.neighboring_relation == "replace_one"
 
 

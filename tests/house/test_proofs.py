@@ -129,7 +129,7 @@ def blocks():
 WITHOUT_CASE = {
     "_core.solvers.least_squares._Block.residual_size": blocks,
     "_core.solvers.least_squares._Block.gradient": blocks,
-    "model_selection._spending.Trial.run": search,
+    "_core.plans.search.TrialScorePlan.run": search,
 }
 
 

@@ -61,12 +61,12 @@ from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.fits.composites import opened, predictor, private_parts
 from dpsubspace._core.fits.outputs import threshold_of
 from dpsubspace._core.ground.checks import changed_in, learns_as_ours
+from dpsubspace._core.plans.search_budget import Candidate
 from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_estimator
 from dpsubspace.budget._planner import PublicSizes, _fitted
 from dpsubspace.calibration import DPCalibratedClassifier
 from dpsubspace.exceptions import PrivacyError
-from dpsubspace.model_selection._spending import Candidate
 from dpsubspace.reports._report_subject import account_of
 
 RNG = np.random.default_rng(0)

@@ -34,6 +34,7 @@ from dpsubspace import (
     privacy_cost,
     private_mean,
 )
+from dpsubspace._core.accounting.budget import Sizes
 from dpsubspace._core.accounting.cost import (
     excess_over,
     gaussian_sq_mu,
@@ -42,6 +43,8 @@ from dpsubspace._core.accounting.cost import (
 )
 from dpsubspace._core.accounting.events import gaussian, mechanisms_of, private_search
 from dpsubspace._core.fits.composites import private_parts
+from dpsubspace._core.plans import search as plans
+from dpsubspace._core.plans.search_budget import REFUSED
 from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 from dpsubspace._core.release.releases import draw_trials
 from dpsubspace._core.rows.records import Records, check_groups
@@ -49,7 +52,6 @@ from dpsubspace._core.statistics.score_cells import score_total
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.model_selection import _search as module
-from dpsubspace.model_selection import _spending as trials
 
 DELTA = 1e-5
 X, Y = blobs(n=400)
@@ -129,19 +131,19 @@ def test_the_whole_budget_is_used_and_no_more(relation, options, kind):
 @pytest.mark.parametrize("candidates", [SOME, FEW], ids=["random", "all"])
 def test_every_candidate_costs_one_mu(relation, candidates):
     model = search(candidates=candidates, neighboring_relation=relation)
-    spending = model._plan().spending(module.Sizes(400, 5, 3), None)
-    part = mechanisms_of(spending.event)[0]
+    shared = model._plan().resolved(Sizes(400, 5, 3)).shared
+    part = mechanisms_of(shared.event)[0]
     moved = 2 if relation == "replace_one" else 1
-    for candidate in spending.candidates:
+    for candidate in shared.candidates:
         parts = mechanisms_of(candidate.event)
         own = sum(part.count / Fraction(part.value) ** 2 for part in parts)  # nothing is rounded
-        most = 1 / Fraction(spending.multiplier) ** 2
+        most = 1 / Fraction(shared.multiplier) ** 2
         assert own <= most and float(own) == pytest.approx(float(most), rel=2e-8)
     if part.kind == "search":
-        assert part.inside[0].value == spending.multiplier
+        assert part.inside[0].value == shared.multiplier
     else:  # squares of mu of all candidates add up to that of the whole
-        assert part.value == pytest.approx(spending.multiplier / math.sqrt(2))
-    assert moved * gaussian_sq_mu(4.0, DELTA) ** -0.5 < spending.multiplier
+        assert part.value == pytest.approx(shared.multiplier / math.sqrt(2))
+    assert moved * gaussian_sq_mu(4.0, DELTA) ** -0.5 < shared.multiplier
 
 
 def test_up_to_three_candidates_are_all_fitted():
@@ -185,15 +187,15 @@ def test_a_budget_that_is_too_small_to_be_shared_is_named_as_it_was_given(
 def test_batches_have_one_curve_above_all_trials():
     sizes = {"batch_size": [30, 60, None], "n_iter": [80]}
     model = search(candidates=sizes, method="random", validation_fraction=0.25, epsilon=1.0)
-    spending = model._plan().spending(module.Sizes(400, 5, 3), None)
-    (part,) = mechanisms_of(spending.event)
-    base = spending.candidates[0].event
+    shared = model._plan().resolved(Sizes(400, 5, 3)).shared
+    (part,) = mechanisms_of(shared.event)
+    base = shared.candidates[0].event
     assert part.kind == "search" and mechanisms_of(base) == part.inside
     assert part.inside[-1].rate == pytest.approx(30 / 300)  # after that of the intercept
-    for candidate in spending.candidates:
+    for candidate in shared.candidates:
         assert 0.9 < excess_over(candidate.event, base) <= 1
-    assert 0.99 < excess_over(gaussian(spending.multiplier), base) <= 1
-    assert 0.99 < epsilon_of(spending.event, DELTA, "zero_out") <= 1.0
+    assert 0.99 < excess_over(gaussian(shared.multiplier), base) <= 1
+    assert 0.99 < epsilon_of(shared.event, DELTA, "zero_out") <= 1.0
 
 
 @pytest.mark.wide
@@ -212,7 +214,7 @@ def test_few_candidates_on_batches_are_composed_with_their_scores():
 
 def draws(monkeypatch, *chosen):
     """The number of trials is random, and often 1: here these candidates are drawn."""
-    monkeypatch.setattr(module, "draw_trials", lambda *args: np.array(chosen))
+    monkeypatch.setattr(plans, "draw_trials", lambda *args: np.array(chosen))
 
 
 def replay(monkeypatch, model, here, there, present, **options):
@@ -284,8 +286,8 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score():
     values = []
     for extreme in (0.0, 1e4):
         other[7, 0] = extreme
-        rows = trials.Rows({}, other, Y, check_groups(None, other), "row")
-        says = trials.Says(LogisticRegression().fit(X, Y), scoring, DELTA, by_row=True)
+        rows = plans.TrialRows({}, other, Y, check_groups(None, other), "row")
+        says = plans.RowScorer(LogisticRegression().fit(X, Y), scoring, DELTA, by_row=True)
         values.append(rows.said(says))
     assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
     assert values[1][7] == 0 and values[1].mean() > 0.3
@@ -299,7 +301,7 @@ def test_other_scores_are_rounded_as_if_no_row_had_failed():
             raise ValueError
         return 1 / (2 + len(labels) + np.arange(len(labels)))
 
-    says, sums = trials.Says(None, rounded, DELTA, by_row=True), []
+    says, sums = plans.RowScorer(None, rounded, DELTA, by_row=True), []
     for failing in ([], [0], [40], [79], range(80)):
         rows = X[:80].copy()
         rows[failing, 0] = 1e4
@@ -314,7 +316,7 @@ def test_all_rows_of_a_person_are_on_one_side():
     model = search(FAST, SOME)
     records = check_groups(people, X)
     train = {"groups": people}
-    rows = model._plan().rows(X, Y, records, train, (None, None))
+    rows = model._plan().rows(X, Y, records, train)
     assert rows.records.n == round(0.2 * records.n)
     scored = np.isin(people, rows.train["groups"], invert=True)
     assert scored.sum() == len(rows.y) > 0
@@ -326,8 +328,8 @@ def test_all_rows_of_a_person_are_on_one_side():
 def test_who_is_held_out_follows_from_sizes_alone():
     train = {"groups": None}
     plan = search()._plan()
-    one = plan.rows(X, Y, check_groups(None, X), train, (None, None))
-    two = plan.rows(-X[::-1], Y, check_groups(None, X), train, (None, None))
+    one = plan.rows(X, Y, check_groups(None, X), train)
+    two = plan.rows(-X[::-1], Y, check_groups(None, X), train)
     assert np.array_equal(-X[::-1][np.isin(X[:, 0], one.X[:, 0])], two.X)
 
 
@@ -356,14 +358,14 @@ def test_the_number_of_trials_has_its_distribution():
 
 def ran(monkeypatch, model, rows=(X, Y), **options):
     """Fits of a search, as what each of them was."""
-    seen, honest = [], trials.Trial._fitted
+    seen, honest = [], plans.Trial._fitted
 
     def spy(self, rows):
         seen.append(honest(self, rows))
         return seen[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(trials.Trial, "_fitted", spy)
+        patch.setattr(plans.Trial, "_fitted", spy)
         model.fit(*rows, **options)
     return seen
 
@@ -519,7 +521,7 @@ def test_the_better_candidate_is_found_and_its_score_is_noisy(monkeypatch):
     held_out = np.sort(np.random.default_rng(0).permutation(3000)[:600])
     exact = model.score(rows[held_out], labels[held_out])
     # One of five scores is further off than by 6.5 deviations of its noise once in 2e9.
-    noise = model._plan().spending(module.Sizes(3000, 6, 3), None).multiplier / 600
+    noise = model._plan().resolved(Sizes(3000, 6, 3)).shared.multiplier / 600
     assert exact != model.best_score_ == pytest.approx(exact, abs=6.5 * noise) and noise < 0.005
     # It is 0.995, and 1/3 with a deviation of 0.02 where columns tell nothing.
     assert model.score(rows, labels) > 0.95
@@ -596,7 +598,7 @@ def test_regressors_are_scored_by_absolute_errors():
         X, targets
     )
     assert 0.5 < model.best_score_ < 1.1 and is_regressor(model)
-    scored = trials.scoring_of(None, DPLinearRegression(), (-6.0, 6.0))
+    scored = plans.scoring_of(None, DPLinearRegression(), (-6.0, 6.0))
 
     class Fixed:
         def predict(self, rows):
@@ -676,7 +678,7 @@ SCALED = Pipeline([("scale", BoundedScaler()), ("model", FAST)])
 LEARNS = Pipeline([("scale", StandardScaler()), ("model", FAST)])
 EXACT = DPPCA(mechanism="bingham", n_components=1, centered=False, data_norm=1.0)
 ERRORS = [
-    *(({"candidates": {name: [1.0, 2.0]}}, f"must not set '{name}'") for name in trials.REFUSED),
+    *(({"candidates": {name: [1.0, 2.0]}}, f"must not set '{name}'") for name in REFUSED),
     (
         {
             "estimator": SCALED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.fits.composites import opened
-from dpsubspace._core.fits.estimator import FitData
+from dpsubspace._core.fits.estimator import FitData, PrivateEstimator
 from dpsubspace._core.fits.outputs import answer, shown_to
 from dpsubspace._core.ground.checks import unwrapped
 from dpsubspace._core.ground.forms import Form, Maybe, Reading, Whole
@@ -68,6 +68,29 @@ class FrozenForm(Form):
         if not here.bounded:  # of a pickle
             return Frozen(*plain)
         return Frozen(here.params["estimator"], Maybe(Whole()).read(plain, here))
+
+
+class HeldOutEstimator(PrivateEstimator):
+    """Estimators that learn from what a fitted model says of rows that it was not fitted to."""
+
+    _asks_fitted = True
+
+    estimator: Any  # Parameter of every subclass
+
+    # Set by `fit`.
+    n_features_in_: int
+    _frozen: Frozen
+
+    _saved: ClassVar = {"n_features_in_": Whole(axis="features"), "_frozen": FrozenForm()}
+
+    def _rows_as_fitted(self, X: Any) -> Any:
+        """Rows as what is inside of the fitted model sees them, first of all."""
+        parts = (part.model for part in opened(self.estimator, fitted=True).walk())
+        part = next((part for part in parts if hasattr(part, "_rows_as_fitted")), None)
+        return as_numbers(X) if part is None else part._rows_as_fitted(X)
+
+    def _store(self, found: Any, about: Any) -> None:
+        self._frozen, self.n_features_in_, *_ = about
 
 
 def pure_target(estimator: Any) -> Target:
@@ -152,13 +175,6 @@ def held_out_targets(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
     asked = "`estimator` must predict one number a row."
     reader = _Reader(estimator, frozen, frozen.predictions, _numbers, (), asked)
     return reader.read(given.X, given.y, given.groups)
-
-
-def rows_as_fitted(model: Any, X: Any) -> Any:
-    """Rows as what is inside of a model sees them, first of all."""
-    parts = (part.model for part in opened(model, fitted=True).walk())
-    part = next((part for part in parts if hasattr(part, "_rows_as_fitted")), None)
-    return as_numbers(X) if part is None else part._rows_as_fitted(X)
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,10 @@ class Releases:
             self._made[name] += 1
         return part, self.budget.scales[name]
 
+    def noise_within(self, name: str) -> NoiseSource:
+        """Noise of something inside of this fit that has an account of its own."""
+        return self._noise.child(name)
+
     def _stream(self, name: str) -> NoiseSource:
         with self._turn:
             if name not in self._streams:

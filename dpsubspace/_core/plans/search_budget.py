@@ -20,18 +20,12 @@ larger of two compositions: of all fits, and of all scores.
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from sklearn import get_config
-from sklearn.base import clone, is_regressor
-from sklearn.compose import ColumnTransformer
-from sklearn.pipeline import Pipeline
+from sklearn.base import clone
 
 from dpsubspace._core.accounting.budget import (
     LEAST_EPSILON,
@@ -58,23 +52,15 @@ from dpsubspace._core.accounting.events import (
     non_private,
     private_search,
 )
-from dpsubspace._core.accounting.permission import already_paid, inside_ledger, only_once
-from dpsubspace._core.fits.composites import opened, private_nodes, private_parts
-from dpsubspace._core.fits.estimator import PrivateCall, named_parameters
-from dpsubspace._core.fits.outputs import by_record, taken
+from dpsubspace._core.fits.composites import private_nodes, private_parts
+from dpsubspace._core.fits.estimator import named_parameters
 from dpsubspace._core.ground.checks import changed_in, shown
 from dpsubspace._core.ground.compat import has_callbacks
-from dpsubspace._core.release.noise import NoiseSource
-from dpsubspace._core.rows.records import Records
-from dpsubspace._core.statistics.score_cells import score_total
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-
-# Trials -----------------------------------------------------------------------------------------
-# One trial of a private search: a candidate with its budget, a fit, and a score with noise.
 
 # What the search itself sets in every candidate.
 REFUSED = ("epsilon", "delta", "noise_multiplier", "neighboring_relation", "random_state")
@@ -175,185 +161,6 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
             )
 
 
-# Scores ----------------------------------------------------------------------------------------
-
-
-def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
-    if callable(scoring):
-        return scoring
-    if not is_regressor(estimator):
-        return _right
-    return _Close(*(np.asarray(end, dtype=np.float64) for end in target_bounds))
-
-
-def _right(model: Any, X: Any, y: Any) -> np.ndarray:
-    return np.asarray(model.predict(X)) == np.asarray(y)
-
-
-@dataclass(frozen=True)
-class _Close:
-    """How near the prediction of each row is, in halves of the range of the targets."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def __call__(self, model: Any, X: Any, y: Any) -> np.ndarray:
-        found, y = (np.clip(each, self.low, self.high) for each in (model.predict(X), y))
-        off = np.minimum(
-            1.0, np.abs(found - np.reshape(y, found.shape)) * 2 / (self.high - self.low)
-        )
-        return 1.0 - (off if off.ndim == 1 else off.mean(axis=1))
-
-
-def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
-    given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
-    if type(model) is not Pipeline:
-        taken = inspect.signature(model.fit).parameters
-        if unknown := sorted({"X_public", "y_public"} & {*given} - {*taken}):
-            raise ValueError(
-                f"{type(model).__name__} takes no `{unknown[0]}`: leave it out, or search over an"
-                " estimator that learns from public rows, such as GEPClassifier."
-            )
-        return {k: v for k, v in given.items() if k in taken}
-    if not given or get_config()["enable_metadata_routing"]:
-        return given
-    inside = any(type(step.model) is ColumnTransformer for step in opened(model).inside)
-    if {*given} - {"groups"} or inside:
-        raise ValueError(
-            f"{', '.join(sorted(given))} of a Pipeline must reach its steps, transformed by those"
-            " before: switch on sklearn.set_config(enable_metadata_routing=True), and make the"
-            " Pipeline with transform_input=['X_public'] where it has public rows."
-        )
-    steps = [name for name, _ in private_parts(model)]
-    return {f"{name}__groups": given["groups"] for name in steps}
-
-
-# Trials -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Says:
-    """What a scoring says of a model by some rows: nothing that it does is released."""
-
-    model: Any
-    scoring: Callable[..., Any]
-    delta: float
-    by_row: bool  # Whether each row is a record
-
-    def __call__(self, X: Any, y: Any) -> np.ndarray:
-        """One number a row, which is 0 where nothing can be said of it."""
-        found = self._values(X, y)
-        if found is None and self.by_row:
-            found = self._of_those_that_can(X, y)
-        return np.zeros(len(y)) if found is None else found
-
-    def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
-        """The same where some rows raise, which must change the scores of no others.
-
-        A copy of a row that does not raise is shown in the place of each of these. So all others
-        are shown in one call, as many together and each at its place, as if none had raised:
-        BLAS rounds the product of a row by these, and so may a score be rounded.
-        """
-        each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
-        fine = np.array([one is not None for one in each])
-        shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
-        found = self._values(taken(X, shown), y[shown])
-        if found is None:  # it compares rows, and has no say of any
-            found = np.array([0.0 if one is None else one[0] for one in each])
-        return np.where(fine, found, 0.0)
-
-    def _values(self, X: Any, y: np.ndarray) -> np.ndarray | None:
-        try:
-            with inside_ledger(self.delta, _refused):
-                found = np.asarray(self.scoring(self.model, X, y), dtype=np.float64)
-        except Exception:
-            return None
-        return found if found.shape == (len(y),) else None
-
-
-def _refused(guarantee: Any) -> None:
-    """What scores a model has no budget to release anything: only the score itself was paid for."""
-    raise PrivacyError("a `scoring` must not fit or release anything.")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of all trials."""
-
-    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
-    train: Mapping[str, Any]
-    X: Any  # Rows and targets to score
-    y: Any
-    # Whose those rows are; None where they are public, and their mean is not noisy.
-    records: Records | None
-    unit: str  # What a record is called
-
-    def said(self, says: Says | None) -> np.ndarray:
-        """What is said of each row to score, which is 0 by None."""
-        if says is None:
-            return np.zeros(len(self.y))
-        records = Records.of_rows(len(self.y)) if self.records is None else self.records
-        return by_record(self.X, records, lambda X, some: {"": says(X, self.y[some])})[""]
-
-
-@dataclass(frozen=True)
-class Trial:
-    candidate: Candidate  # What is fitted, with its budget
-    seed: int | None  # What seeds of the private parts are made of; None for secure noise
-    score: Budget | None  # What the release of the score may be; None for public rows
-    noise: NoiseSource  # Noise of the score
-    delta: float  # What ``delta="auto"`` stands for
-
-    def run(self, rows: Rows, scoring: Callable[..., Any]) -> tuple[float, Any]:
-        """Fit, and return the score, with noise if that is private, and the model or None.
-
-        What is warned of, raised or printed by a trial might tell how many there were, so nothing
-        is; a trial without a model has the score of one that is always wrong. What is raised here
-        tells alone that Dask has run a trial twice: the search has paid for each once.
-        """
-        if self._private:
-            only_once()
-        paying = self.candidate.paying
-        planned = [event for _, event in paying]
-        relation = paying[0][0]._whole.neighboring_relation if paying else ""
-        kind = (relation, rows.unit)
-        with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
-            warnings.simplefilter("ignore")
-            model, says, records = self._fitted(rows), None, rows.records
-            if model is not None:
-                by_row = records is not None and not records.grouped
-                says = Says(model, scoring, self.delta, by_row)
-            values = rows.said(says)
-            if records is None:
-                return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
-            assert self.score is not None
-            total = score_total(values, records)
-            kind = (self.score.target.neighboring_relation, records.unit)
-            with already_paid(self.delta, [self.score.event], kind):
-                width = rows.X.shape[1]
-                call = PrivateCall("PrivateSearch", self.score, self.noise, records, width)
-                releases = call.open()
-                score = float(releases.gaussian("score", total)[0])
-            return score / records.n, model
-
-    @property
-    def _private(self) -> bool:
-        parts = [part for _, part in private_parts(self.candidate.estimator)]
-        return any(part._whole.epsilon < math.inf for part in parts)
-
-    def _fitted(self, rows: Rows) -> Any:
-        model: Any = clone(self.candidate.estimator)
-        parts = [part for _, part in private_parts(model)]
-        seeds = np.random.SeedSequence(self.seed or 0).generate_state(len(parts))
-        for part, seed in zip(parts, seeds, strict=True):
-            part._set_whole(random_state=None if self.seed is None else int(seed))
-        try:
-            given = given_to(model, rows.train)
-            return model.fit(rows.train["X"], rows.train["y"], **given)
-        except Exception:
-            return None
-
-
 # Budgets of a search ----------------------------------------------------------------------------
 
 # Candidates on batches up to which all of them are fitted.
@@ -373,49 +180,16 @@ _LOWER, _MOST_TIMES = 0.995, 40
 
 
 @dataclass(frozen=True)
-class Spending:
+class SearchBudget:
     event: DpEvent  # Of all of it
     all: bool  # Whether each candidate is fitted once; else a hidden number of trials
     multiplier: float  # Noise multiplier of a score on private records
     candidates: Sequence[Candidate]  # With budgets set
 
-    @classmethod
-    def of(
-        cls,
-        candidates: Sequence[Candidate],
-        target: Target,
-        n_samples: int | None,
-        *,
-        method: str,
-        n_trials: float,
-        scored: bool,
-    ) -> Spending:
-        """Share a budget; `scored` says that scores are of private records."""
-        if not target.private:
-            for candidate in candidates:
-                candidate.set_budget(math.inf, target.delta_at(n_samples))
-            whole = method == "all" or (method == "auto" and len(candidates) <= _FEW)
-            return cls(non_private(), whole, 0.0, candidates)
-        one = _Share(target, target.delta_at(n_samples), method, n_trials, scored)
-        try:
-            return one.among(candidates)
-        except SmallShareError:
-            enough = one.enough_for(candidates)
-        raise ValueError(
-            f"`epsilon`={target.epsilon:.4g} is too small to be shared among {len(candidates)}"
-            f" candidates and their scores: each fit needs {LEAST_EPSILON:g} or more. An epsilon of"
-            f" {enough:.4g} is enough."
-        )
-
     def score_budget(self, target: Target) -> Budget:
-        score = {"score": Part(1.0)}
-        return Budget(
-            target,
-            score,
-            {"score": self.multiplier},
-            gaussian(self.multiplier) if target.private else non_private(),
-            target.private,
-        )
+        event = gaussian(self.multiplier) if target.private else non_private()
+        scales = {"score": self.multiplier}
+        return Budget(target, {"score": Part(1.0)}, scales, event, target.private)
 
     def budget(self, target: Target) -> Budget:
         return replace(self.score_budget(target), event=self.event)
@@ -428,12 +202,18 @@ def _batches(candidate: Candidate) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Share:
+class SearchTerms:
+    """What a search may cost by public sizes, and how its candidates are to be tried."""
+
     target: Target
-    delta: float
+    n_samples: int | None
     method: str
     n_trials: float
-    scored: bool
+    scored: bool  # Whether scores are of private records
+
+    @property
+    def delta(self) -> float:
+        return self.target.delta_at(self.n_samples)
 
     @property
     def relation(self) -> str:
@@ -443,7 +223,24 @@ class _Share:
     def epsilon(self) -> float:
         return float(self.target.epsilon or 0.0)
 
-    def among(self, candidates: Sequence[Candidate]) -> Spending:
+    def budget(self, candidates: Sequence[Candidate]) -> SearchBudget:
+        """Share the budget; ValueError where a candidate would get too little."""
+        if not self.target.private:
+            for candidate in candidates:
+                candidate.set_budget(math.inf, self.delta)
+            whole = self.method == "all" or (self.method == "auto" and len(candidates) <= _FEW)
+            return SearchBudget(non_private(), whole, 0.0, candidates)
+        try:
+            return self.among(candidates)
+        except SmallShareError:
+            enough = self.enough_for(candidates)
+        raise ValueError(
+            f"`epsilon`={self.epsilon:.4g} is too small to be shared among {len(candidates)}"
+            f" candidates and their scores: each fit needs {LEAST_EPSILON:g} or more. An epsilon of"
+            f" {enough:.4g} is enough."
+        )
+
+    def among(self, candidates: Sequence[Candidate]) -> SearchBudget:
         """Budgets of all candidates; SmallShareError where one of them would be too small."""
         if any(_batches(candidate) for candidate in candidates):
             return self.on_batches(candidates)
@@ -460,7 +257,7 @@ class _Share:
 
     # Gaussian noise on all records ------------------------------------------------------------
 
-    def on_all_records(self, candidates: Sequence[Candidate]) -> Spending:
+    def on_all_records(self, candidates: Sequence[Candidate]) -> SearchBudget:
         """Fits of one mu each, and scores of the same."""
         moved, k = doubling(self.relation), len(candidates)
         once = moved / math.sqrt(gaussian_sq_mu(self.epsilon, self.delta))
@@ -487,11 +284,11 @@ class _Share:
             if not cost <= sq_mu:
                 raise RuntimeError(f"a candidate costs mu^2={cost!r}, more than {sq_mu!r}.")
         event = gaussian(once) if whole else private_search(gaussian(multiplier), self.n_trials)
-        return Spending(event, whole, multiplier, candidates)
+        return SearchBudget(event, whole, multiplier, candidates)
 
     # Batches ----------------------------------------------------------------------------------
 
-    def on_batches(self, candidates: Sequence[Candidate]) -> Spending:
+    def on_batches(self, candidates: Sequence[Candidate]) -> SearchBudget:
         """Fits below the Renyi curve of one of them, or all of them one after another."""
         for candidate in candidates:
             _check_steps(candidate)
@@ -529,9 +326,9 @@ class _Share:
                     "candidates on batches differ so much that no common bound on their cost was"
                     " found: give them one batch_size and n_iter, or batch_size=None."
                 )
-        return Spending(private_search(event, self.n_trials), False, sq_mu**-0.5, candidates)
+        return SearchBudget(private_search(event, self.n_trials), False, sq_mu**-0.5, candidates)
 
-    def _one_after_another(self, candidates: Sequence[Candidate]) -> Spending:
+    def _one_after_another(self, candidates: Sequence[Candidate]) -> SearchBudget:
         score = _Score(self.relation, len(candidates))
         parts, plans, weights = [], {}, []
         for candidate in candidates:
@@ -550,7 +347,7 @@ class _Share:
 
         share_of_parts(parts, plan, epsilon=self.epsilon, delta=self.delta, weights=weights)
         event = composed(map(plan, parts))
-        return Spending(event, True, score.multiplier, candidates)
+        return SearchBudget(event, True, score.multiplier, candidates)
 
 
 def _check_steps(candidate: Candidate) -> None:

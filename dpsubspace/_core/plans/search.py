@@ -1,0 +1,380 @@
+"""The plan of a private search: trials of candidates, and the scores that they are chosen by.
+
+Where to check the privacy claim: :meth:`SearchPlan.run` is the whole fit. It releases nothing by
+itself: each trial fits a candidate and releases a score (:class:`TrialScorePlan`), each with an
+account of its own, and all of them have been paid for as one search. What they may cost together,
+and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``. What
+a record moves a score by is bounded by ``score_total`` in ``_core/statistics/score_cells.py``. The
+number of trials is drawn, and hidden, by ``draw_trials`` in ``_core/release/releases.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn import get_config
+from sklearn.base import clone, is_regressor
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+from sklearn.utils.parallel import Parallel, delayed
+
+from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.accounting.permission import already_paid, inside_ledger, only_once
+from dpsubspace._core.fits.call import refuse_moving_steps
+from dpsubspace._core.fits.composites import opened, predictor, private_parts
+from dpsubspace._core.fits.estimator import FunctionPlan, Plan, run_privately
+from dpsubspace._core.fits.outputs import by_record, taken
+from dpsubspace._core.plans.search_budget import Candidate, SearchTerms
+from dpsubspace._core.release.noise import NoiseSource
+from dpsubspace._core.release.releases import Releases, draw_trials
+from dpsubspace._core.rows.public import Data
+from dpsubspace._core.rows.records import Records, groups_of_rows
+from dpsubspace._core.statistics.score_cells import score_total
+from dpsubspace.exceptions import PrivacyError
+
+# Rows and scores --------------------------------------------------------------------------------
+
+
+def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
+    if callable(scoring):
+        return scoring
+    if not is_regressor(estimator):
+        return _right
+    return _Close(*(np.asarray(end, dtype=np.float64) for end in target_bounds))
+
+
+def _right(model: Any, X: Any, y: Any) -> np.ndarray:
+    return np.asarray(model.predict(X)) == np.asarray(y)
+
+
+@dataclass(frozen=True)
+class _Close:
+    """How near the prediction of each row is, in halves of the range of the targets."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def __call__(self, model: Any, X: Any, y: Any) -> np.ndarray:
+        found, y = (np.clip(each, self.low, self.high) for each in (model.predict(X), y))
+        off = np.minimum(
+            1.0, np.abs(found - np.reshape(y, found.shape)) * 2 / (self.high - self.low)
+        )
+        return 1.0 - (off if off.ndim == 1 else off.mean(axis=1))
+
+
+@dataclass(frozen=True)
+class RowScorer:
+    """What a scoring says of a model by some rows: nothing that it does is released."""
+
+    model: Any
+    scoring: Callable[..., Any]
+    delta: float
+    by_row: bool  # Whether each row is a record
+
+    def __call__(self, X: Any, y: Any) -> np.ndarray:
+        """One number a row, which is 0 where nothing can be said of it."""
+        found = self._values(X, y)
+        if found is None and self.by_row:
+            found = self._of_those_that_can(X, y)
+        return np.zeros(len(y)) if found is None else found
+
+    def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
+        """The same where some rows raise, which must change the scores of no others.
+
+        A copy of a row that does not raise is shown in the place of each of these. So all others
+        are shown in one call, as many together and each at its place, as if none had raised:
+        BLAS rounds the product of a row by these, and so may a score be rounded.
+        """
+        each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
+        fine = np.array([one is not None for one in each])
+        shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
+        found = self._values(taken(X, shown), y[shown])
+        if found is None:  # it compares rows, and has no say of any
+            found = np.array([0.0 if one is None else one[0] for one in each])
+        return np.where(fine, found, 0.0)
+
+    def _values(self, X: Any, y: np.ndarray) -> np.ndarray | None:
+        try:
+            with inside_ledger(self.delta, _refused):
+                found = np.asarray(self.scoring(self.model, X, y), dtype=np.float64)
+        except Exception:
+            return None
+        return found if found.shape == (len(y),) else None
+
+
+def _refused(guarantee: Any) -> None:
+    """What scores a model has no budget to release anything: only the score itself was paid for."""
+    raise PrivacyError("a `scoring` must not fit or release anything.")
+
+
+@dataclass(frozen=True)
+class TrialRows:
+    """Rows of all trials."""
+
+    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
+    train: Mapping[str, Any]
+    X: Any  # Rows and targets to score
+    y: Any
+    # Whose those rows are; None where they are public, and their mean is not noisy.
+    records: Records | None
+    unit: str  # What a record is called
+
+    def said(self, says: RowScorer | None) -> np.ndarray:
+        """What is said of each row to score, which is 0 by None."""
+        if says is None:
+            return np.zeros(len(self.y))
+        records = Records.of_rows(len(self.y)) if self.records is None else self.records
+        return by_record(self.X, records, lambda X, some: {"": says(X, self.y[some])})[""]
+
+
+# Trials -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialScorePlan(FunctionPlan):
+    """The score of one trial on private rows: the mean of one number in [0, 1] for each record."""
+
+    name: ClassVar[str] = "PrivateSearch"
+
+    paid: Budget  # What the search has paid for it
+
+    def budget(self, n_samples: int) -> Budget:
+        return self.paid
+
+    def run(self, ready: np.ndarray, records: Records, releases: Releases) -> float:
+        return float(releases.gaussian("score", score_total(ready, records))[0]) / records.n
+
+
+def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
+    given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
+    if type(model) is not Pipeline:
+        taken = inspect.signature(model.fit).parameters
+        if unknown := sorted({"X_public", "y_public"} & {*given} - {*taken}):
+            raise ValueError(
+                f"{type(model).__name__} takes no `{unknown[0]}`: leave it out, or search over an"
+                " estimator that learns from public rows, such as GEPClassifier."
+            )
+        return {k: v for k, v in given.items() if k in taken}
+    if not given or get_config()["enable_metadata_routing"]:
+        return given
+    inside = any(type(step.model) is ColumnTransformer for step in opened(model).inside)
+    if {*given} - {"groups"} or inside:
+        raise ValueError(
+            f"{', '.join(sorted(given))} of a Pipeline must reach its steps, transformed by those"
+            " before: switch on sklearn.set_config(enable_metadata_routing=True), and make the"
+            " Pipeline with transform_input=['X_public'] where it has public rows."
+        )
+    steps = [name for name, _ in private_parts(model)]
+    return {f"{name}__groups": given["groups"] for name in steps}
+
+
+@dataclass(frozen=True)
+class Trial:
+    candidate: Candidate  # What is fitted, with its budget
+    seed: int | None  # What seeds of the private parts are made of; None for secure noise
+    score: Budget | None  # What the release of the score may be; None for public rows
+    noise: NoiseSource  # Noise of the score
+    delta: float  # What ``delta="auto"`` stands for
+
+    def run(self, rows: TrialRows, scoring: Callable[..., Any]) -> tuple[float, Any]:
+        """Fit, and return the score, with noise if that is private, and the model or None.
+
+        What is warned of, raised or printed by a trial might tell how many there were, so nothing
+        is; a trial without a model has the score of one that is always wrong. What is raised here
+        tells alone that Dask has run a trial twice: the search has paid for each once.
+        """
+        if self._private:
+            only_once()
+        paying = self.candidate.paying
+        planned = [event for _, event in paying]
+        relation = paying[0][0]._whole.neighboring_relation if paying else ""
+        kind = (relation, rows.unit)
+        with warnings.catch_warnings(), already_paid(self.delta, planned, kind):
+            warnings.simplefilter("ignore")
+            model, says, records = self._fitted(rows), None, rows.records
+            if model is not None:
+                by_row = records is not None and not records.grouped
+                says = RowScorer(model, scoring, self.delta, by_row)
+            values = rows.said(says)
+            if records is None:
+                return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
+            assert self.score is not None
+            kind = (self.score.target.neighboring_relation, records.unit)
+            with already_paid(self.delta, [self.score.event], kind):
+                plan, width = TrialScorePlan(self.score), rows.X.shape[1]
+                return run_privately(plan, values, records, width, self.noise)[0], model
+
+    @property
+    def _private(self) -> bool:
+        parts = [part for _, part in private_parts(self.candidate.estimator)]
+        return any(part._whole.epsilon < math.inf for part in parts)
+
+    def _fitted(self, rows: TrialRows) -> Any:
+        model: Any = clone(self.candidate.estimator)
+        parts = [part for _, part in private_parts(model)]
+        seeds = np.random.SeedSequence(self.seed or 0).generate_state(len(parts))
+        for part, seed in zip(parts, seeds, strict=True):
+            part._set_whole(random_state=None if self.seed is None else int(seed))
+        try:
+            given = given_to(model, rows.train)
+            return model.fit(rows.train["X"], rows.train["y"], **given)
+        except Exception:
+            return None
+
+
+# The search -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SearchData(Data):
+    """Checked rows of a search, and how its trials divide them. Nothing is public yet."""
+
+    trial_rows: Any = None  # TrialRows
+
+
+class TrialResult(NamedTuple):
+    """What a trial has found; there is no model where something went wrong."""
+
+    model: Any
+    params: Mapping[str, Any]
+    score: float
+
+
+@dataclass(frozen=True)
+class SearchPlan(Plan):
+    """Trials of candidates, of which the best alone is told."""
+
+    target: Target
+    estimator: Any
+    params: Sequence[Mapping[str, Any]]  # Of each candidate
+    method: str
+    n_trials: float
+    fraction: float | None  # Of records to score; None to score on public rows
+    scoring: Callable[..., Any]
+    n_jobs: int | None
+    public_val: tuple[Any, Any] = (None, None)  # Public rows and targets to score on
+    labels: list[Any] | None = None  # Of which training rows may lack one
+    shared: Any = None  # SearchBudget, where public sizes are known
+
+    def data(
+        self, X: Any, y: np.ndarray, n_outputs: int, records: Records, train: Mapping[str, Any]
+    ) -> SearchData:
+        """Rows as trials get them; ValueError where candidates do not take what they are given."""
+        trial_rows = self.rows(X, y, records, train)
+        given_to(self.estimator, trial_rows.train)
+        return SearchData(X, y, n_outputs, records, trial_rows=trial_rows)
+
+    def rows(self, X: Any, y: np.ndarray, records: Records, train: Mapping[str, Any]) -> TrialRows:
+        """Rows to train on and rows to score, by public coins on the positions of records."""
+        known = [value is not None for value in self.public_val]
+        if self.fraction is None:
+            if not all(known):
+                raise ValueError(
+                    "validation_fraction=None scores on public rows: pass `X_public_val` and"
+                    " `y_public_val`."
+                )
+            X_val, y_val = (v[0] if isinstance(v, tuple) else v for v in self.public_val)
+            of_fit = {"X": X, "y": y, **train}
+            return TrialRows(of_fit, X_val, np.asarray(y_val), None, records.unit)
+        if any(known):
+            raise ValueError("`X_public_val` needs validation_fraction=None.")
+        if records.grouped and self.target.neighboring_relation == "replace_one":
+            raise ValueError(
+                "neighboring_relation='replace_one' and `groups` need public rows to score on: set"
+                " validation_fraction=None, since a person of another name would move others from"
+                " training to scoring."
+            )
+        order = np.random.default_rng(0).permutation(records.n)
+        held = np.sort(order[: self._held_out(records.n)])
+        scored = np.zeros(records.n, dtype=bool)
+        scored[held] = True
+        scored = scored if records.index is None else scored[records.index]
+        rows, fitted = np.flatnonzero(scored), np.flatnonzero(~scored)
+        groups = groups_of_rows(train["groups"], fitted)
+        of_fit = {**train, "groups": groups, "X": taken(X, fitted), "y": y[fitted]}
+        return TrialRows(of_fit, taken(X, rows), y[rows], records.taken(held), records.unit)
+
+    def _held_out(self, n: int) -> int:
+        if self.fraction is None:
+            return 0
+        held_out = max(1, round(self.fraction * n))
+        if held_out >= n:
+            raise ValueError(
+                f"validation_fraction={self.fraction:g} of {n} records leaves none to train on."
+            )
+        return held_out
+
+    def sizes(self, data: Any) -> Sizes:
+        train = data.trial_rows.train
+        n_public, labelled = int(train["X_public"] is not None), train["y_public"] is not None
+        return replace(super().sizes(data), n_public=n_public, labelled=labelled)
+
+    def resolved(self, sizes: Sizes) -> Self:
+        n = sizes.n_samples
+        of_fits = vars(replace(sizes, n_samples=None if n is None else n - self._held_out(n)))
+        of_fits = {name: size for name, size in of_fits.items() if name != "persons"}
+        candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
+        for candidate in candidates if self.labels is not None else ():
+            last = predictor(candidate.estimator, fitted=False)
+            last.set_params(**({"classes": self.labels} if hasattr(last, "classes") else {}))
+        scored = self.fraction is not None
+        terms = SearchTerms(self.target, n, self.method, self.n_trials, scored)
+        shared = terms.budget(candidates)
+        for candidate in candidates if sizes.persons else ():
+            refuse_moving_steps("the last step", candidate.estimator)
+        return replace(self, shared=shared)
+
+    def budget(self, sizes: Sizes) -> Budget:
+        return self.shared.budget(self.target)
+
+    def run(
+        self, ready: SearchData, releases: Releases, rng: Any, after_step: Callable
+    ) -> TrialResult:
+        """Run all trials, and keep the first of those with the largest score.
+
+        Trials are independent and of one distribution, so that to take the first is to draw one.
+        """
+        trials = self._trials(releases, self.target.delta_at(ready.records.n))
+        with warnings.catch_warnings():
+            # Also around all trials: threads that leave filters of their own bring back those of
+            # others, in any order.
+            warnings.simplefilter("ignore")
+            best = max(self._ran(trials, ready.trial_rows), key=lambda found: found.score)
+        if best.model is None:
+            raise RuntimeError(
+                "the best trial has no model, and the budget is spent. The error is not shown,"
+                " because it might reveal something about rows: fit the candidates to public or"
+                " made-up rows to see it."
+            )
+        return best
+
+    def _trials(self, releases: Releases, delta: float) -> list[Trial]:
+        """All trials: each candidate once, or a number that must stay hidden."""
+        candidates, trials = self.shared.candidates, []
+        drawn: Iterable[int] = range(len(candidates))
+        if not self.shared.all:
+            drawn = draw_trials(releases.noise_within("trials"), self.n_trials, len(candidates))
+        score = None if self.fraction is None else self.shared.score_budget(self.target)
+        for i, chosen in enumerate(drawn):
+            of_fit, of_score = (releases.noise_within(f"{name} {i}") for name in ("fit", "score"))
+            seed = None if of_fit.secure else int(of_fit.public().integers(2**31))
+            trials.append(Trial(candidates[chosen], seed, score, of_score, delta))
+        return trials
+
+    def _ran(self, trials: Sequence[Trial], rows: TrialRows) -> Iterator[TrialResult]:
+        """Results of trials; one after another their models are never all in memory."""
+        n_jobs: Any = self.n_jobs
+        if effective_n_jobs(n_jobs) == 1:
+            found: Iterable[Any] = (trial.run(rows, self.scoring) for trial in trials)
+        else:  # whatever a configuration says, nothing is printed: it would count the trials
+            parallel: Any = Parallel(n_jobs=n_jobs, verbose=0)
+            found = parallel(delayed(trial.run)(rows, self.scoring) for trial in trials)
+        for trial, (score, model) in zip(trials, found, strict=True):
+            yield TrialResult(model, trial.candidate.params, score)
