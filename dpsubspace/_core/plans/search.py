@@ -153,6 +153,7 @@ class TrialScorePlan(FunctionPlan):
 
 
 def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
+    """What a fit takes beside `X` and `y`; ValueError where something could not be passed on."""
     given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
     if type(model) is not Pipeline:
         taken = inspect.signature(model.fit).parameters
@@ -177,6 +178,8 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trial:
+    """A fit of one candidate, and the release of its score."""
+
     candidate: Candidate  # What is fitted, with its budget
     seed: int | None  # What seeds of the private parts are made of; None for secure noise
     score: Budget | None  # What the release of the score may be; None for public rows

@@ -70,11 +70,14 @@ REFUSED = ("epsilon", "delta", "noise_multiplier", "neighboring_relation", "rand
 # and a ledger around the search would count the trials.
 _QUIET = {"verbose": False, "n_jobs": 1}
 
+
 # Candidates -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Candidate:
+    """What a trial may fit: a model with the parameters of one candidate, and a budget."""
+
     params: Mapping[str, Any]  # Parameters that make the candidate
     estimator: Any  # With these parameters, not fitted
     sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
@@ -181,6 +184,8 @@ _LOWER, _MOST_TIMES = 0.995, 40
 
 @dataclass(frozen=True)
 class SearchBudget:
+    """What all trials cost together, and what each of them may."""
+
     event: DpEvent  # Of all of it
     all: bool  # Whether each candidate is fitted once; else a hidden number of trials
     multiplier: float  # Noise multiplier of a score on private records
