@@ -55,14 +55,9 @@ def test_every_folder_is_a_wing_or_a_subject():
     assert folders == {"", "_core", "_core.ground", *WINGS[1:]} and {*SUBJECTS} < {*WINGS}
 
 
-# What opens a private call, or takes what one may release, outside of the core: tables and
-# searches, whose fits hold those of other estimators. It only gets shorter.
-OPENS_ITSELF = {
-    "model_selection._search",
-    "model_selection._spending",
-    "tables._table_encoder",
-    "tables._tabular",
-}
+# What opens a private call, or takes what one may release, outside of the core: searches, whose
+# fits hold those of other estimators. It only gets shorter.
+OPENS_ITSELF = {"model_selection._search", "model_selection._spending"}
 
 
 def test_subjects_hand_rows_on_and_release_nothing():

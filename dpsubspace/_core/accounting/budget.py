@@ -410,7 +410,7 @@ class Budget:
         """The same for some of its parts, with the noise that they have, and what these cost."""
         parts = {name: self.parts[name] for name in names}
         scales = {name: self.scales[name] for name in names}
-        if not (self.private and parts):
+        if not self.private:
             return replace(self, parts=parts, scales=scales)
         target = replace(self.target, epsilon=None)  # the statement is what they cost themselves
         return Budget(target, parts, scales, _event(target, parts, scales), True)
