@@ -1,4 +1,4 @@
-"""What fits will cost, and one budget for several of them, before any data are seen."""
+"""The cost of fits, and one budget shared among several fits, before any data are seen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-# How much of a budget may stay unused where only a search finds the shares.
+# Share of a budget that may stay unused if shares can only be found by a search.
 _TOLERANCE = 2e-4
 
 
@@ -306,7 +306,7 @@ def share_budget(
 
 
 class SmallShareError(ValueError):
-    """A budget of which a part, the smallest `share`, would be below the least epsilon."""
+    """Raised if the part with the smallest `share` of a budget would be below the least epsilon."""
 
     def __init__(self, epsilon: float, delta: float, n_parts: int, share: float):
         needed = gaussian_epsilon(gaussian_sq_mu(LEAST_EPSILON, delta) / share, delta)
@@ -325,9 +325,9 @@ def share_of_parts(
     delta: float,
     weights: Sequence[float] | None = None,
 ) -> None:
-    """Set `epsilon` and `delta` of `parts` so that what ``plan(part)`` says costs that together.
+    """Set `epsilon` and `delta` of `parts` so that all events ``plan(part)`` cost that together.
 
-    With `weights` None their own epsilons say their shares. Where it fails nothing is changed.
+    If `weights` is None, shares follow from the parts' own epsilons. On failure nothing is changed.
     """
     before = [_budget_params(part) for part in parts]
     _check_epsilons(parts)
@@ -367,7 +367,7 @@ def _share(
         return math.log(max(cost(log_factor), 1e-300) / epsilon)
 
     found, step = 0.0, 1e-12
-    if abs(excess(0.0)) > 1e-9:  # not all of it is Gaussian noise on all rows
+    if abs(excess(0.0)) > 1e-9:  # not everything is Gaussian noise on all rows
         low, high = -0.1, 0.1
         while excess(low) > 0:
             low *= 2
@@ -375,7 +375,7 @@ def _share(
             high *= 2
         root: Any = brentq(excess, low, high, xtol=_TOLERANCE / 8)
         found, step = float(root), _TOLERANCE / 8
-    while cost(found) > epsilon:  # rounding is on the private side
+    while cost(found) > epsilon:  # rounding errs on the private side
         found -= step
         step *= 2
 
@@ -415,12 +415,12 @@ def _weights(names: Sequence[str], shares: Mapping[str, float] | None) -> list[f
     return [check_real(f"shares[{name!r}]", shares[name], low=0) for name in names]
 
 
-# What is planned ------------------------------------------------------------------------------
+# Plans ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _PlannedFit:
-    """A fit to come, or (without a `part`) something that was released before."""
+    """A future fit, or (without a `part`) an earlier release."""
 
     name: str
     event: DpEvent
@@ -437,7 +437,7 @@ class _Sizes:
     labelled: bool
 
     def of(self, name: str, *, alone: bool, columns: bool) -> dict[str, Any]:
-        """Sizes for the part of a `name`; `columns` says whether it sees those that are given."""
+        """Return sizes for the part `name`; `columns` if it sees the given number of columns."""
         known = dict(self.given) if columns else {**self.given, "n_features": None}
         n_public = self.n_public
         if isinstance(n_public, Mapping):
@@ -466,13 +466,13 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_PlannedFit]:
         name, part, columns = item
         own = sizes.of(name, alone=len(parts) == 1, columns=columns)
         event = part.privacy_event(**own)
-        mechanisms_of(event)  # PrivacyError for what cannot be
+        mechanisms_of(event)  # PrivacyError for an impossible event
         relation = part._whole.neighboring_relation
         yield _PlannedFit(name, event, relation, part=part, sizes=own)
 
 
 def _items(what: Any) -> Iterator[_PlannedFit | tuple[str, Any, bool]]:
-    """Plans of what was released, and name, estimator and "sees all columns" of what will be."""
+    """Yield plans of earlier releases, and (name, estimator, "sees all columns") of future fits."""
     what = guarantee_in(what) or what
     if isinstance(what, PrivacyGuarantee):
         yield _PlannedFit("released before", what.event, what.neighboring_relation, what.unit)
@@ -499,7 +499,7 @@ def _fitted(estimator: Any, *, alone: bool = False) -> Iterator[tuple[str, Any, 
 
 
 def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
-    """The relation of everything; PrivacyError where there are two, or two units."""
+    """Return the relation of all plans; PrivacyError if there are two, or two units."""
     planned = [plan for plan in planned if not is_free(plan.event)]
     relations = {plan.relation for plan in planned if plan.relation is not None}
     relations |= set() if given is None else {given}
@@ -516,15 +516,15 @@ def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
 
 
 # Steps ------------------------------------------------------------------------------------------
-# Everything is trusted by its exact type. A subclass may do anything, whatever its base does: one
-# of `Pipeline` could store the means of the rows that pass through it. Those of this package are
-# trusted where they leave to ours what rows of a fit get to.
+# Every step is trusted by its exact type. A subclass may do anything, whatever its base does: a
+# subclass of `Pipeline` could store the means of the rows that pass through it. Subclasses of our
+# estimators are trusted if they leave to our code whatever the rows of a fit reach.
 
 
 def private_parts(
     estimator: Any, *, fitted: bool = False, columns: bool = False
 ) -> list[tuple[str, Any]]:
-    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
+    """Return names and estimators inside `estimator` that state what they will spend or have spent.
 
     `columns` allows a ColumnTransformer alone, or as the last step.
     """
@@ -533,7 +533,10 @@ def private_parts(
 
 
 def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False) -> list[Node]:
-    """The same with what is known of where they are; PrivacyError where something may learn."""
+    """Return the private parts as nodes; PrivacyError if another step may learn from the rows.
+
+    A node also has what is known of the place of its part. Parameters as in `private_parts`.
+    """
     if _spends(estimator):
         _check_methods(estimator)
         return [opened(estimator)]
@@ -561,7 +564,7 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
     for step in steps:
         if not (_spends(step.model) or fitted or step.kind in (ROW_BY_ROW, FROZEN)):
             raise PrivacyError(_refusal(step.name, step.model))
-        if not fitted or _spends(step.model):  # the others were checked before
+        if not fitted or _spends(step.model):  # the others were checked before the fit
             _check_methods(step.model)
     parts = [step for step in steps if _spends(step.model)]
     last = opened(estimator).inside[-1].model
@@ -589,7 +592,10 @@ def _refusal(name: str, step: Any) -> str:
 
 
 def records_of(X: Any, fit_params: dict[str, Any], name: str = "") -> tuple[int, str]:
-    """Number of records that a step of a `name`, if any, is fitted to, and what a record is."""
+    """Return the number of records that a step is fitted to, and the unit of a record.
+
+    `name` is the name of the step, if it has one.
+    """
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
     groups = _given(fit_params, name).get("groups")
     if groups is None or not n_rows:
@@ -605,7 +611,7 @@ def _given(fit_params: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "") -> DpEvent:
-    """What a fit of `part` will cost, by public sizes; `name` is that of its step, if any."""
+    """Return the event of a future fit of `part` from public sizes; `name` is that of its step."""
     sizes: dict[str, Any] = {}
     if is_regressor(part):
         shape = np.shape(y)
@@ -616,14 +622,14 @@ def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "
 
 
 def fits_unseen(estimator: Any) -> bool:
-    """Whether parts may release something where nobody sees it: elsewhere, or as clones."""
+    """Return whether parts may make releases that nobody sees: elsewhere, or as clones."""
     steps = opened(estimator).inside if type(estimator) is Pipeline else ()
     inside = any(type(step.model) is ColumnTransformer for step in steps)
     return inside or getattr(estimator, "memory", None) is not None
 
 
 def _flat(node: Node) -> Iterator[Node]:
-    """Steps of a Pipeline, with those of a ColumnTransformer in its place."""
+    """Yield the steps of a Pipeline, with the steps of a ColumnTransformer in its place."""
     _check_methods(node.model)
     for how in node.peeks():
         raise PrivacyError(f"step {node.name!r} {_PEEKS[how]}")
@@ -644,12 +650,12 @@ _PEEKS = {
 
 
 def _spends(step: Any) -> bool:
-    """Whether `step` is an estimator of this package itself that says what its fit costs."""
+    """Return whether `step` is an estimator of this package itself that states its cost."""
     return is_private(step) and hasattr(step, "privacy_event")
 
 
 def _check_methods(estimator: Any) -> None:
-    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
+    """Raise PrivacyError if the instance has a replaced method, which may do anything with rows."""
     own = vars(estimator) if hasattr(estimator, "__dict__") else ()
     replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
     if replaced:
@@ -659,7 +665,7 @@ def _check_methods(estimator: Any) -> None:
         )
 
 
-# Statements -------------------------------------------------------------------------------------
+# Guarantees -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -673,7 +679,7 @@ class PublicSizes:
 
 
 def statement_of(step: Node, sizes: PublicSizes) -> PrivacyGuarantee:
-    """What a private step says of its fit, or would say after one."""
+    """Return the guarantee of a private step after its fit, or the one it would have."""
     part, name = step.model, type(step.model).__name__
     if hasattr(part, "privacy_"):
         return part.privacy_
