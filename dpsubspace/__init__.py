@@ -12,7 +12,7 @@ __all__ = [*sorted(TOP), *SUBJECTS, "exceptions"]  # pyright: ignore[reportUnsup
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for; give what has another place or name now, with a warning."""
+    """Import a public name on first access; warn if it has moved or has another name now."""
     if name in TOP:
         return imported(name)
     if name in (*SUBJECTS, "exceptions"):

@@ -1,6 +1,6 @@
-"""Public names by their subjects, and the module that has each of them.
+"""Public names by their subjects, and the module that defines each of them.
 
-Modules are imported when one of their names is first asked for: few programs need them all.
+A module is imported when one of its names is first used: few programs need all modules.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _OTHERS = {
     "": {"_core.fits.saved": ["load"]},
 }
 
-# What a first hour needs, which is at the top of the package as well.
+# Names for a first hour with the package, which the top level has as well.
 TOP = [
     *("tabular_pipeline", "Schema", "Range", "PrivateRange", "Categories"),
     *("DPSGDFClassifier", "DPSGDClassifier", "DPSGDRegressor", "GEPClassifier"),
@@ -107,7 +107,7 @@ TOP = [
     *("PrivateSearch", "select_public", "load", "PrivacyError", "PrivacyWarning"),
 ]
 
-# Where each public name is imported from, and the module that has it.
+# The package that each public name is imported from, and the module that defines it.
 PLACES, _MODULES = {}, {}
 for _subject, _modules in {**SUBJECTS, **_OTHERS}.items():
     for _module, _names in _modules.items():
@@ -116,12 +116,12 @@ for _subject, _modules in {**SUBJECTS, **_OTHERS}.items():
 
 
 def imported(name: str) -> Any:
-    """What has a public name."""
+    """Import and return the object with a public name."""
     return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def exported(subject: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a subject."""
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a subject."""
     whole = f"dpsubspace.{subject}"
     names = sorted(name for name, place in PLACES.items() if place == whole)
 
@@ -134,11 +134,11 @@ def exported(subject: str) -> tuple[list[str], Callable[[str], Any], Callable[[]
 
 
 def public(cls: _C) -> _C:
-    """Let a public class say that it is of its subject, wherever its code stands.
+    """Set ``__module__`` of a public class to its subject, wherever its code is.
 
     Saved models then name no file of the package, so that code can move.
     """
     place = PLACES[cls.__name__]
-    importlib.import_module(place)  # cloudpickle takes a class of no module for one of a notebook
+    importlib.import_module(place)  # cloudpickle treats a class of no module as a notebook's
     cls.__module__ = place
     return cls

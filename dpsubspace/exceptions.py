@@ -53,21 +53,21 @@ class PublicDataWarning(UserWarning):
     """
 
 
-# What calls the code that joblib runs in a worker, where there is no line of the caller's own.
+# Modules that call the code of a joblib worker, where there is no line of the caller's own code.
 _OF_WORKERS = ("concurrent", "multiprocessing", "threading")
 
 
 def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     """Warn at the line of the caller's own code that led here, once for all folds of a search.
 
-    `about` is what the message is about, apart from numbers that differ between folds.
+    `about` identifies the subject of the message, without numbers that differ between folds.
 
-    Python shows a warning once a line and text. scikit-learn resets the filters for each fold,
-    upon which Python forgets what it has shown, and folds differ in their number of rows.
-    So what was said in a search is remembered here, beside what Python remembers of the
-    caller's module (notebooks clear that for each cell). A worker of joblib, which has no line of
-    the caller, shows it once as of ``<worker>``. Filters are obeyed: "always" shows
-    each warning (``pytest.warns`` sees it), and "error" raises.
+    Python shows a warning once per line and text. scikit-learn resets the filters for each fold,
+    upon which Python forgets which warnings it has shown, and folds differ in their number of
+    rows. So the warnings of a search are remembered here, beside the registry that Python keeps
+    in the caller's module (notebooks clear that for each cell). A worker of joblib, which has no
+    line of the caller, shows a warning once, with the place ``<worker>``. Filters are obeyed:
+    "always" shows each warning (``pytest.warns`` sees it), and "error" raises.
     """
     frame, searching = sys._getframe(1), False
     while frame.f_back is not None:
@@ -90,7 +90,7 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     once: dict = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.warn_explicit(message, category, file, line, module, once)
-    if not caught:  # nor is it remembered: what filters hide stays hidden
+    if not caught:  # not remembered either: warnings that filters hide stay hidden
         return
     told = ("dpsubspace", about, category, line)
     if told in known and (message, category, line) in once:  # not so if filters say "always"

@@ -1,6 +1,6 @@
-"""Auditing: a lower bound on epsilon from the behaviour of a fit, to hold beside its claim.
+"""Auditing: a lower bound on epsilon from the behaviour of a fit, to compare with its claim.
 
-A proof says that epsilon is at most something, an audit that it is at least something.
+A proof shows an upper bound on epsilon, an audit a lower bound.
 An implementation that forgets a clip or scales noise wrongly shows up as a lower bound
 above the claim.
 """
@@ -30,13 +30,16 @@ from dpsubspace.audit._canaries import Planted, Subject, subject_of
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning
 
 # Attacks ----------------------------------------------------------------------------------------
-# Attacks: how much what was fitted shows of each canary, in one run or in many.
+# Attacks measure how much a fitted model shows of each canary, in one run or in many.
 
 
 def in_one_run(
     subject: Subject, X: Any, y: Any, coins: np.ndarray, seeds: Iterator[int | None]
 ) -> tuple[np.ndarray, PrivacyGuarantee]:
-    """One fit with many canaries: one number of each, larger if it took part, and the claim."""
+    """Fit once with many canaries; return a number for each, and the claim.
+
+    The number of a canary is larger if it took part.
+    """
     tell = subject.design.own
     assert tell is not None, "checked before"
     planted = subject.design.many(X, y, subject, len(coins))
@@ -47,7 +50,7 @@ def in_one_run(
 def in_one_run_of_rows(
     subject: Subject, X: Any, y: Any, coins: np.ndarray, seeds: Iterator[int | None]
 ) -> tuple[np.ndarray, PrivacyGuarantee]:
-    """One fit to the rows, of which the last ones are the canaries: the same."""
+    """Fit once to the rows, the last of which are the canaries; return as :func:`in_one_run`."""
     tell = subject.design.traced
     assert tell is not None, "checked before"
     planted = subject.design.themselves(X, y, subject, len(coins))
@@ -65,9 +68,9 @@ def in_many_runs(
     seeds: Iterator[int | None],
     check: Callable[[PrivacyGuarantee], None],
 ) -> tuple[np.ndarray, PrivacyGuarantee]:
-    """One fit for each coin, after some that teach what to look at: the same.
+    """Fit once for each coin, after some fits that train the attack; return as `in_one_run`.
 
-    A number is above 0 where it says that the canary took part. `check` may refuse the claim of the
+    A number above 0 means that the canary probably took part. `check` may refuse the claim of the
     first fit.
     """
     design = subject.design
@@ -95,7 +98,7 @@ def _run(subject: Subject, world: Planted, seed: Any) -> tuple[Any, PrivacyGuara
 def mu_from_errors(
     wrong_in: int, n_out: int, wrong_out: int, n_in: int, *, confidence: float
 ) -> float:
-    """Lower bound on the mu of Gaussian differential privacy from the errors of an attack."""
+    """Return a lower bound on mu of Gaussian differential privacy from errors of an attack."""
     most = [
         float(betaincinv(wrong + 1, n - wrong, (1 + confidence) / 2)) if wrong < n else 1.0
         for wrong, n in ((wrong_in, n_out), (wrong_out, n_in))
@@ -105,7 +108,7 @@ def mu_from_errors(
 
 # Audits -----------------------------------------------------------------------------------------
 
-# Canaries where nothing is said.
+# Default numbers of canaries.
 _DEFAULT = {"one_run": 500, "many_runs": 200}
 
 
@@ -180,11 +183,14 @@ def audit_epsilon(
     while excess(high) < 0:
         high *= 2
     root: Any = brentq(excess, 0.0, high, xtol=1e-9)
-    return max(0.0, float(root) - 1e-9)  # a lower bound errs downwards
+    return max(0.0, float(root) - 1e-9)  # a lower bound must err downwards
 
 
 def _p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """Most probable way to get `v` of `r` guesses right under (epsilon, delta)-DP."""
+    """Return the largest probability of `v` or more right guesses of `r` under (epsilon, delta)-DP.
+
+    There are `m` canaries in all.
+    """
     success = 1 / (1 + math.exp(-epsilon))
     below = np.arange(v, v - m - 1, -1) - 1
     at_least = np.where(below < 0, 1.0, bdtrc(np.maximum(below, 0), r, success))  # v, ..., v-m
@@ -437,7 +443,7 @@ def audit_estimator(
     source = np.random.default_rng(random_state)
     coins = source.random(n_canaries) < 0.5
     with warnings.catch_warnings():
-        # These are about accuracy, of which an audit asks nothing.
+        # These warnings are about accuracy, which does not matter for an audit.
         for category in (PrivacyWarning, PublicDataWarning):
             warnings.simplefilter("ignore", category)
         seeds = _seeds(source, random_state)
@@ -505,7 +511,7 @@ def _check_gaussian(guarantee: PrivacyGuarantee) -> None:
 
 
 def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -> AuditResult:
-    """Bound of Nasr et al. (2023) from guesses about all canaries; `shown` is above 0 for "in"."""
+    """Add the bound of Nasr et al. (2023) from guesses about all canaries; `shown` > 0 is "in"."""
     guessed = shown > 0
     wrong_in, wrong_out = int((guessed & ~coins).sum()), int((~guessed & coins).sum())
     n_in, n_out = int(coins.sum()), int((~coins).sum())
@@ -518,9 +524,9 @@ def _by_both_errors(result: AuditResult, shown: np.ndarray, coins: np.ndarray) -
 
 
 # Display ----------------------------------------------------------------------------------------
-# Picture of audits: what attacks have shown, beside what is claimed.
+# Plot of audits: lower bounds from attacks, beside the claims.
 
-# Inches that a figure has around its names, and for each audit.
+# Inches of a figure around its names, and for each audit.
 _MARGIN, _ROW = 1.4, 0.4
 
 

@@ -1,12 +1,12 @@
-"""Canaries: records to plant in what is audited, and what released numbers tell about them.
+"""Canaries: records to plant in the data of an audit, and numbers that show if they took part.
 
-Design note. An audit asks whether a record took part, by what a fit has released. How well that
-can be told depends on the record, on the rows beside it, and on what is looked at. A
-:class:`Canary` says all three. :data:`DESIGNS` has them by name, and an estimator says as its
-``_canary`` which one is for it: one like another needs no line here.
+Design note. An audit guesses whether a record took part from the releases of a fit. How well it
+can guess depends on the record, on the other rows, and on the released numbers that it uses. A
+:class:`Canary` defines all three. :data:`DESIGNS` has canaries by name, and an estimator names its
+design in ``_canary``: an estimator similar to another one needs no line here.
 
-A guarantee holds for every table. So a design may put other rows in the place of those that it is
-given: a canary that tips the balance between two heaps of equal size is told far better than
+A guarantee holds for every table. So a design may replace the given rows by others: a canary that
+tips the balance between two heaps of equal size is detected far better than
 one in the middle of a crowd.
 """
 
@@ -41,24 +41,24 @@ from dpsubspace._core.statistics.quantiles import SEARCH, rank_noise, turns_up
 from dpsubspace._names import PLACES, imported
 from dpsubspace.exceptions import PrivacyError
 
-# Values that heaps of rows have where nothing else is said: far apart, and in range of everything.
+# Default values of heaps of rows: far apart, and in range of every release.
 _FAR = 2.0**39
 
-# Length of a canary that is divided by its own norm, whatever the rows' units: it leaves almost
-# nothing to the bias entry.
+# Length of a canary that is divided by its own norm, whatever the rows' units: next to it the bias
+# entry is almost nothing.
 _LONG = 5e5
 
 
-# What is audited ------------------------------------------------------------------------------
+# Subjects of audits ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Subject:
-    what: Any  # What is audited
+    what: Any  # The estimator or function that is audited
     parameters: Mapping[str, Any]  # Parameters by name
-    # What ``fit`` is given beside rows and targets; nothing for a function.
+    # Further arguments of ``fit`` beside rows and targets; empty for a function.
     fit_params: Mapping[str, Any]
-    design: Canary  # Its canaries
+    design: Canary  # Design of its canaries
 
     @property
     def name(self) -> str:
@@ -150,26 +150,26 @@ def _refusal(estimator: Any) -> str:
 
 
 def _auditable() -> Iterator[str]:
-    """Public estimators that can be: those that nobody has asked for yet are imported for it."""
+    """Yield names of public estimators that can be audited; this imports all estimators."""
     for name in PLACES:
         kind = imported(name)
         if isinstance(kind, type) and issubclass(kind, PrivateEstimator) and kind._canary:
             yield name
 
 
-# What is planted ------------------------------------------------------------------------------
+# Planted canaries -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Planted:
-    X: np.ndarray  # (n_rows, n_features): rows, those of the canaries last
+    X: np.ndarray  # (n_rows, n_features): rows; the rows of canaries come last
     y: Any  # (n_rows,): targets
-    groups: Any  # (n_rows,): who each row belongs to
+    groups: Any  # (n_rows,): the person of each row
     # (n_rows,): number of the canary that a row belongs to, -1 for the other rows.
     index: np.ndarray
     # (n_canaries,): class of a canary as a number, or the sign of its target.
     carried: Any = None
-    other: Planted | None = None  # The same rows with another record in the place of each canary
+    other: Planted | None = None  # The same rows with another record in place of each canary
 
     @property
     def row(self) -> np.ndarray:
@@ -186,21 +186,21 @@ class Planted:
 
 @dataclass(frozen=True)
 class Canary:
-    # From what was fitted, the planted rows and the subject, released numbers that tell whether the
-    # only canary took part. Which of them tell it, and how, is learned.
+    # From the fitted model, the planted rows and the subject: released numbers that show whether
+    # the only canary took part. The attack learns which of them show it, and how.
     seen: Callable[[Any, Planted, Subject], np.ndarray]
-    # What the targets are, "classes" or "numbers", if there are any.
+    # Kind of the targets, "classes" or "numbers", if there are any.
     targets: str | None = None
-    # From the rows and the subject: rows to put in their place, the row of a canary, and what it is
-    # replaced by under ``"replace_one"``. None keeps the rows, and a canary lies where they vary
-    # least.
+    # From the rows and the subject: rows to use instead, the row of a canary, and the row that
+    # replaces it under ``"replace_one"``. None keeps the rows, and a canary lies along the
+    # direction in which they vary least.
     rows: Callable[[np.ndarray, Subject], tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
-    # From what was fitted and the planted rows, one number for each of many canaries that have a
-    # feature of their own, larger if it took part. None where that tells nothing.
+    # From the fitted model and the planted rows: one number for each of many canaries that have a
+    # feature of their own, larger if the canary took part. None if that shows nothing.
     own: Callable[[Any, Planted], np.ndarray] | None = None
-    # The same for rows of the table themselves.
+    # The same for canaries that are rows of the table themselves.
     traced: Callable[[Any, Planted], np.ndarray] | None = None
-    instead: float = -1.0  # What a canary is multiplied by to be replaced, unless `rows` says so
+    instead: float = -1.0  # The row that replaces a canary is this times it, unless `rows` is given
 
     def planted(self, X: Any, y: Any, groups: Any, subject: Subject) -> Planted:
         X, row, instead = (self._near if self.rows is None else self.rows)(_dense(X), subject)
@@ -218,9 +218,9 @@ class Canary:
         return replace(one, other=None if subject.relation == "zero_out" else other)
 
     def many(self, X: Any, y: Any, subject: Subject, n_canaries: int) -> Planted:
-        """Many canaries below the rows, each along a feature of its own.
+        """Return many canaries below the rows, each along a feature of its own.
 
-        They take turns in their classes or in the ends of the range of targets, so that none
+        They take turns in their classes or in the ends of the range of targets, so that no class
         becomes easier to predict and every canary keeps its pull to the end.
         """
         X = _dense(X)
@@ -242,9 +242,9 @@ class Canary:
         return replace(planted, other=replace(planted, X=instead))
 
     def themselves(self, X: Any, y: Any, subject: Subject, n_canaries: int) -> Planted:
-        """The rows, of which the last ones are the canaries.
+        """Return the rows, the last of which are the canaries.
 
-        What a canary is replaced by is the same row with its target mirrored in the range.
+        A canary is replaced by the same row with its target mirrored in the range.
         """
         X, y = _dense(X), np.asarray(y, dtype=float)
         index = np.maximum(np.arange(len(X)) - (len(X) - n_canaries), -1)
@@ -255,7 +255,10 @@ class Canary:
         return replace(planted, other=replace(planted, y=np.where(index >= 0, mirrored, y)))
 
     def _near(self, X: np.ndarray, _: Subject) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The rows themselves, and a canary as long as the longest where they vary least."""
+        """Return the rows, a canary, and its replacement.
+
+        The canary is as long as the longest row, in the direction in which rows vary least.
+        """
         across = X.shape[1] > len(X)
         row = np.linalg.svd(X, full_matrices=across)[2][-1] * _longest(X)
         return X, row, self.instead * row
@@ -285,15 +288,15 @@ def _longest(X: np.ndarray) -> float:
     return float(np.linalg.norm(X, axis=1).max()) or 1.0
 
 
-# Rows that a canary tips the balance of ----------------------------------------------------------
+# Rows whose balance a canary tips ----------------------------------------------------------------
 
 _Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _two_lines(X: np.ndarray, subject: Subject) -> _Rows:
-    """Half of the rows lie along one direction and half along another, which the canary extends.
+    """Return rows half along one direction and half along another, which the canary extends.
 
-    What is released of the spread of all rows together cancels in what is said of the two.
+    The released spread of all rows together cancels in the comparison of the two directions.
     """
     norm = subject.parameters.get("data_norm")
     row, other = (
@@ -305,7 +308,7 @@ def _two_lines(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _at_an_end(X: np.ndarray, subject: Subject) -> _Rows:
-    """The rows themselves; a canary has an entry at the end of the public range, and no other."""
+    """Return the rows themselves; the only entry of a canary is at the end of the public range."""
     bounds = subject.parameters.get("bounds")
     row = np.zeros(X.shape[1])
     row[0] = _longest(X) if bounds is None else np.ravel(bounds[1])[0]
@@ -313,19 +316,22 @@ def _at_an_end(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _heaps(n: int, counts: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    """Rows of heaps, of which so many rows lie in all up to the first, the second, and so on."""
+    """Return rows in heaps from `low` to `high`; `counts` are the cumulative sizes of the heaps."""
     place = np.searchsorted(counts, np.arange(n), side="right")[:, None]
     return low + (np.asarray(high) - low) * place / len(counts)
 
 
 def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
-    """As many rows below each quantile as there should be: the canary is one more."""
+    """Return rows with exactly as many below each quantile as its level needs.
+
+    The canary is one more.
+    """
     given, n, d = subject.parameters, len(X) + 1, X.shape[1]
     levels = np.unique(given["level"])
     target = Target(given["epsilon"], given["delta"], given["neighboring_relation"])
     multiplier = target.multiplier(n)
     stages = WITHOUT_BOUNDS if given["bounds"] is None else BETWEEN_BOUNDS
-    # Of ranks that noise hides the search takes the nearest that it does not.
+    # In place of a rank that noise hides, the search uses the nearest rank that it does not hide.
     noise = rank_noise(multiplier * math.sqrt(stages), d, len(levels), subject.relation)
     margin = min(n / 2, 2 * noise)
     ends = (-_FAR, _FAR) if given["bounds"] is None else given["bounds"]
@@ -335,11 +341,12 @@ def _around_quantiles(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
-    """A heap far away that is as large as the noise hides: the canary is one more of it."""
+    """Return rows with a far heap as large as noise can just hide; the canary is one row more."""
     (n, d), level = X.shape, subject.parameters.get("level", "auto")
     (ranges, *_) = mechanisms_of(subject.what.privacy_event(n + 1, d))
     halved = 1.0 if subject.relation == "zero_out" else math.sqrt(0.5)
-    if ranges.count != SEARCH:  # all cells of a column are counted, and what agrees with them kept
+    if ranges.count != SEARCH:
+        # All cells of a column are counted, and distributions that agree with the counts are kept.
         near = 1.0
         size = LEAST * ranges.value * math.sqrt(d) * halved
     else:  # a search, which goes on between two heaps
@@ -350,7 +357,7 @@ def _around_ranges(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _around_estimated(X: np.ndarray, subject: Subject) -> _Rows:
-    """The same with two heaps that are near, since a range of one value is refused."""
+    """Return rows as `_around_ranges`, with two near heaps: a range of one value is refused."""
     rows, row, instead = _around_ranges(X, subject)
     return (
         np.where((np.arange(len(rows)) % 2 == 0)[:, None] & (rows < 0), rows / 2, rows),
@@ -360,7 +367,7 @@ def _around_estimated(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
-    """Rows that say nothing of any public set; the canary is a row of the first."""
+    """Return rows that favour no public set; the canary is the leading direction of the first."""
     sets = subject.parameters["candidates"].values()
     sets = [each[0] if isinstance(each, tuple) else each for each in sets]
     first, last = (np.linalg.svd(_dense(each))[2][0] for each in (sets[0], sets[-1]))
@@ -368,7 +375,7 @@ def _between_sets(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _off_directions(X: np.ndarray, subject: Subject) -> _Rows:
-    """Rows that lie off all public directions; the canary is the first of these."""
+    """Return rows that lie off all public directions; the canary is the first direction."""
     public = subject.parameters["X_public"]
     public = (
         np.concatenate([_dense(rows) for rows in public]) if isinstance(public, tuple) else public
@@ -378,12 +385,12 @@ def _off_directions(X: np.ndarray, subject: Subject) -> _Rows:
 
 
 def _one_heap(X: np.ndarray, _: Subject) -> _Rows:
-    """Rows that are all the same; the canary is opposite, and as far from the origin."""
+    """Return rows that are all equal; the canary is opposite, and as far from the origin."""
     row = np.eye(1, X.shape[1])[0] * _longest(X)
     return np.tile(row, (len(X), 1)), -row, row
 
 
-# What is seen ---------------------------------------------------------------------------------
+# Released numbers of a fit --------------------------------------------------------------------
 
 
 def _numbers(fitted: Any, *names: str) -> list[np.ndarray]:
@@ -430,7 +437,7 @@ def _of_directions(fitted: Any, planted: Planted, _: Subject) -> np.ndarray:
 
 
 def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
-    """How many columns reach as far as the heap, how often searches went up, and sizes, by end."""
+    """Return how often searches went up, and sizes, by end; and how many ends reach the heap."""
     if hasattr(fitted, "ranges_"):
         ends = np.array([*fitted.ranges_.values()]).T
     else:
@@ -441,7 +448,7 @@ def _of_ranges(fitted: Any, *_: Any) -> np.ndarray:
 
 
 def _of_quantiles(fitted: Any, planted: Planted, subject: Subject) -> np.ndarray:
-    """How often searches went up, by level."""
+    """Return how often searches went up, by level."""
     d = planted.X.shape[1]
     found, bounds = np.reshape(fitted.value, (-1, d)), subject.parameters["bounds"]
     if bounds is None:
@@ -487,7 +494,7 @@ def _of_summary(fitted: Any, *_: Any) -> np.ndarray:
 
 
 def _of_coefficients(fitted: Any, *_: Any) -> np.ndarray:
-    """Estimates, and the equations behind them: estimates hide what little noise would show."""
+    """Return estimates and the equations behind them, which show more if there is little noise."""
     equations = fitted.released[0]
     slopes = equations.slope[np.triu_indices(len(equations.score))]
     return np.concatenate([fitted.estimate, equations.score, slopes])
@@ -497,16 +504,16 @@ def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:
     return np.array([fitted.value == next(iter(subject.parameters["candidates"]))], dtype=float)
 
 
-# What is seen of canaries with features of their own ----------------------------------------------
+# Released numbers of canaries with features of their own ------------------------------------------
 
 
 def _own_weights(fitted: Any, planted: Planted) -> np.ndarray:
-    """Weight of each canary's feature, in the direction that the canary pulls it."""
+    """Return the weight of each canary's feature, in the direction that the canary pulls it."""
     n_canaries, carried = len(planted.carried), planted.carried
     weights = np.atleast_2d(fitted.coef_)[:, -n_canaries:]
     if hasattr(fitted, "mean_"):
-        # Every row is shifted by the noise of the mean, which drags each weight along in
-        # proportion to it; the mean is released, so an attacker can take that out again.
+        # The noise of the mean shifts every row, and so changes each weight in proportion to the
+        # noise. The mean is released, so an attacker can remove this change.
         means = fitted.mean_[fitted.n_features_in_ - n_canaries : fitted.n_features_in_]
         design = np.column_stack([np.ones(n_canaries), means])
         weights = weights - (design @ np.linalg.lstsq(design, weights.T, rcond=None)[0]).T
@@ -523,10 +530,10 @@ def _own_variances(fitted: Any, planted: Planted) -> np.ndarray:
     return np.diag(fitted.value)[-(planted.index.max() + 1) :]
 
 
-# What is seen of the rows themselves -------------------------------------------------------------
+# Released numbers of the rows themselves ---------------------------------------------------------
 
-# Penalties of the model without privacy that takes the place of the true weights, for columns
-# in units of their deviations: from almost none to one that leaves the mean alone.
+# Penalties of the model without privacy that replaces the true weights, for columns in units of
+# their deviations: from almost no penalty to one that leaves only the mean.
 _PENALTIES = np.logspace(-2, 5, 15)
 
 
@@ -537,9 +544,9 @@ def _traces(fitted: Any, planted: Planted) -> np.ndarray:
     them, w - b: 0 in the mean over rows that took no part, and above 0 over those that took part.
     The lower bound of Thaker, Setlur, Wu and Smith (2024, section 4) rests on it.
 
-    In place of ``b'x`` stands what ridge regression on the other rows predicts. Noise makes fits
-    shrink, so that ``w'x`` is held against the multiple of it that is nearest. Half of the mean
-    of a row that took part is subtracted, since it is larger for longer gradients.
+    In place of ``b'x`` this uses the prediction of ridge regression on the other rows. Noise makes
+    fits shrink, so that ``w'x`` is compared with the nearest multiple of this prediction. Half of
+    the mean of a row that took part is subtracted, since it is larger for longer gradients.
     """
     X, y = StandardScaler().fit_transform(planted.X), planted.y
     expected = np.asarray(cross_val_predict(RidgeCV(_PENALTIES), X, y), dtype=float)
@@ -552,8 +559,8 @@ def _traces(fitted: Any, planted: Planted) -> np.ndarray:
     return shown - usual * (usual @ shown) / max(float(usual @ usual), 1e-300)
 
 
-# The canaries of everything that can be audited: of estimators by what they have as `_canary`, of
-# functions by their name.
+# The canaries of everything that can be audited: by `_canary` for estimators, and by name for
+# functions.
 DESIGNS = {
     "linear labels": Canary(_of_linear, "classes", own=_own_weights),
     "linear numbers": Canary(_of_linear, "numbers", own=_own_weights, traced=_traces),
@@ -583,7 +590,7 @@ DESIGNS = {
 
 
 def design_of(what: Any) -> Canary | None:
-    """Canaries of an estimator or a function; None where none are known."""
+    """Return the canaries of an estimator or a function; None if none are known."""
     if _is_function(what):
         known = private_functions().get(what.__name__)
         return DESIGNS[what.__name__] if what is known else None

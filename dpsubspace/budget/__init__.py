@@ -1,4 +1,4 @@
-"""What fits cost, and what is left."""
+"""The privacy cost of fits, and the budget that is left."""
 
 from dpsubspace._names import exported
 

@@ -1,6 +1,6 @@
-"""What has been charged to a ledger, what that adds up to, and what still fits.
+"""The charges of a ledger, their total, and the charges that still fit into the budget.
 
-Nothing here changes them: that is for :class:`~dpsubspace.budget._ledger_state.LedgerState`.
+Nothing here changes the charges: :class:`~dpsubspace.budget._ledger_state.LedgerState` does that.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-# Part of what is left of the slack that one charge takes.
+# Share of the remaining slack that one charge uses.
 _SLACK_SHARE = 1 / 100
 
-# Most charges that are counted again to see whether another plan would have had room.
+# Largest number of charges that are recounted to see if they would fit with another split.
 _REPLAYED = 100
 
 
@@ -67,7 +67,10 @@ class ChargedEvents:
         return gaussian_epsilon(max(left) * (1 - 1e-12), terms.delta) if left else 0.0
 
     def remaining_pure(self) -> float:
-        """Epsilon that any one release without a delta may have, charged by epsilon or by mu."""
+        """Return the largest epsilon that fits for one release without a delta.
+
+        Such a release is charged by its epsilon or by its mu.
+        """
         spent, split = self.spent(), self.split
         if split is None:
             return max(0.0, self.terms.epsilon - spent.epsilon)
@@ -80,7 +83,7 @@ class ChargedEvents:
         return max(0.0, *left, 0.0)
 
     def _open_split(self, spent: Charge, charge: Charge) -> BudgetSplit:
-        # What is set apart is for all that has no delta, whether it comes before or after.
+        # The epsilon set apart is for all releases without a delta, earlier and later ones.
         return BudgetSplit(
             self.terms.epsilon,
             self.terms.delta - self.terms.aside,
@@ -99,7 +102,7 @@ class ChargedEvents:
         return cost.price(share if cost.n_slacks and cost.n_slacks * share <= left else 0.0)
 
     def _offers(self, cost: Cost, spent: Charge) -> list[tuple[BudgetSplit | None, Charge]]:
-        """Plans and charges under which what has this cost could be recorded, the best first."""
+        """Return splits and charges by which this cost could be recorded, the best first."""
         price = self._price(cost, spent)
         if self.split is not None:
             return self._cheapest([(self.split, c) for c in Charge.choices(price)], spent)
@@ -109,20 +112,20 @@ class ChargedEvents:
             return self._cheapest([(None, by_epsilon), *opened], spent)
         choices = sorted(
             ((self._open_split(spent, c), c) for c in Charge.choices(price)),
-            key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # so that most is left
+            key=lambda offer: offer[1].sq_mu - offer[0].sq_mu,  # the most room left comes first
         )
         return list(choices)
 
     def _cheapest(
         self, offers: list[tuple[BudgetSplit | None, Charge]], spent: Charge
     ) -> list[tuple[BudgetSplit | None, Charge]]:
-        """`offers` by what all would cost then: nearly always there is but one."""
+        """Sort `offers` by the total epsilon of all charges: nearly always there is only one."""
         if len(offers) == 1:
             return offers
         return sorted(offers, key=lambda o: Charge.total([spent, o[1]]).at(self.terms.delta))
 
     def best(self, event: DpEvent, spent: Charge) -> tuple[BudgetSplit | None, Charge, bool]:
-        """How to record `event` beside what is `spent`, and whether that fits."""
+        """Return the split and charge to record `event` beside `spent`, and whether that fits."""
         try:
             cost = self._cost(event)
             alone, offers = cost.epsilon(self.terms.delta), self._offers(cost, spent)
@@ -134,7 +137,8 @@ class ChargedEvents:
                     return split, charge, True
         split, charge = offers[0]
         if self.split is None:
-            # A first fit whose own cost is within the budget may have all that needs a delta.
+            # A first fit whose own cost is within the budget may use the whole part of the budget
+            # that is for charges with a delta.
             whole = self._open_split(spent, Charge())
             if whole.covers(whole.epsilon + alone):
                 left = max(whole.epsilon, self.terms.epsilon - alone)
@@ -145,7 +149,7 @@ class ChargedEvents:
         return split, charge, False
 
     def _takes(self, split: BudgetSplit | None, charge: Charge, spent: Charge) -> bool:
-        if split is None:  # nothing that needs a delta: any split may follow
+        if split is None:  # no charge needs a delta: any split may follow
             return spent.epsilon + charge.epsilon <= self.terms.epsilon * (1 + 1e-12)
         return split.takes(charge, spent)
 
@@ -153,18 +157,21 @@ class ChargedEvents:
         return any(sums.takes(charge, spent) for sums in self._sums(split))
 
     def _sq_mu(self, event: DpEvent) -> float | None:
-        """Square of mu of full-batch Gaussian mechanisms; None for anything else."""
+        """Return the square of mu of full-batch Gaussian mechanisms; None for other events."""
         return self._cost(event).sq_mu()
 
     def covers(self, planned: DpEvent, event: DpEvent) -> bool:
-        """Whether `event` may run in place of `planned` at no cost, whatever was seen before."""
+        """Return whether `event` may run in place of `planned` at no cost.
+
+        If so, it may whatever was released before.
+        """
         return self._cost(planned).covers(self._cost(event))
 
     def epsilon_of(self, entries: Sequence[LedgerEntry], delta: float) -> float:
-        """Epsilon of some entries together, at `delta`."""
+        """Return the epsilon of several entries together, at `delta`."""
         if not entries:
             return 0.0
-        # What was charged without a delta needs no accountant of its own, which takes long.
+        # Charges without a delta need no accountant of their own, which would be slow.
         alone = [
             self.cost_of(entry.event, delta) if entry.charge.needs_delta else 0.0
             for entry in entries
@@ -212,7 +219,7 @@ class ChargedEvents:
         return f"What is left is enough {either} {', or for '.join(words)}{end}."
 
     def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
-        """Why `event` does not fit beside what is `spent`, with digits enough to see it."""
+        """Return why `event` does not fit beside `spent`, with enough digits to see it."""
         text = f"It costs epsilon={self.cost_of(event, self.terms.delta):.4g} by itself"
         price = self._price(self._cost(event), spent)
         if price.sq_mu == math.inf:
@@ -233,7 +240,7 @@ class ChargedEvents:
         if split is None:
             split = self._open_split(spent, Charge())
         totals = [Charge.total([spent, charge]) for charge in Charge.choices(price)]
-        if split.covers(split.cost(totals[-1])):  # what is short is the part for it
+        if split.covers(split.cost(totals[-1])):  # the part for such releases is too small
             rooms = [room for room in self._sums(split) if room.takes(Charge(), spent)]
             most = max([split.epsilon, *(room.epsilon for room in rooms)])
             text += (
@@ -281,7 +288,7 @@ class ChargedEvents:
         return ""
 
     def _fits_with(self, pure_epsilon: str, event: DpEvent) -> bool:
-        """Whether all that was charged and `event` would fit, had so much been set aside."""
+        """Return whether all charges and `event` would fit if `pure_epsilon` had been set apart."""
         if not 0 <= float(pure_epsilon) < self.terms.epsilon or len(self.entries) > _REPLAYED:
             return False
         other = ChargedEvents(replace(self.terms, pure_epsilon=float(pure_epsilon), aside=0.0))
@@ -308,7 +315,7 @@ class ChargedEvents:
             event, charge = entry.event, entry.charge
             cost = self._cost(event)
             price = cost.price(charge.slack / max(cost.n_slacks, 1))
-            # Accountants of another version may differ a little in what is not Gaussian.
+            # Accountants of another version may differ a little for events that are not Gaussian.
             least = 1 - (1e-3 if charge.slack else 1e-9)
             if not any(
                 charge.sq_mu >= c.sq_mu * least
@@ -330,10 +337,11 @@ class ChargedEvents:
         if self.split is None or first is None:
             return
         event, charge = self.entries[first].event, self.entries[first].charge
-        # Less than what was charged before would leave nothing at all; more may not be.
+        # The split must have at least the epsilon charged before it, or else nothing would be
+        # left. More than `high` is not allowed.
         before = sum(entry.charge.epsilon for entry in self.entries[:first])
-        before = max(before, self.split.before)  # an entry that was restated may be charged by mu
-        # Files of 0.1.0 may have both, one beside the other.
+        before = max(before, self.split.before)  # a changed entry may be charged by mu
+        # Files of 0.1.0 may have both: the charged epsilon, and `pure_epsilon` beside it.
         high = before + charge.epsilon + self.terms.pure_epsilon
         if self.split.closed:
             high = max(
@@ -353,9 +361,12 @@ SEEDED = (
 
 
 def _total(charges: list[Charge], alone: list[float], delta: float) -> float:
-    """Epsilon of charges; one that needs a delta may cost less by its own accountant, `alone`."""
+    """Return the epsilon of charges; `alone` has the cost of each by its own accountant.
+
+    The cost in `alone` may be lower, and is used if a single charge needs a delta.
+    """
     spent = Charge.total(charges)
-    # One that needs a delta, beside others without, is counted by its own accountant.
+    # A single charge that needs a delta, beside others without, is counted by its own accountant.
     others = [
         spent.epsilon - charge.epsilon + own
         for charge, own in zip(charges, alone, strict=True)
@@ -367,7 +378,7 @@ def _total(charges: list[Charge], alone: list[float], delta: float) -> float:
 
 
 def _apart(value: float, limit: float) -> tuple[str, str]:
-    """Both with as many digits as it takes to tell them apart."""
+    """Format both numbers with as many digits as it takes to distinguish them."""
     digits = 4
     while f"{value:.{digits}g}" == f"{limit:.{digits}g}" and digits < 17:
         digits += 1

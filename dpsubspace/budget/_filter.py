@@ -1,12 +1,13 @@
-"""What a ledger may spend, fixed before anything is seen, and what has been spent of it.
+"""The privacy filter of a ledger: its budget, fixed before any release, and the charges so far.
 
-Design note. A cap that holds however fits are chosen is a *filter*: it needs a bound that can
-be added up while the analyst looks at results. Sums of the privacy loss distributions of what ran
-are no such bound. Nor is the region of all charges whose epsilon is within the budget: who may
-choose, after seeing a loss, whether the rest goes to mechanisms without a delta or to Gaussian
-ones, gains by choosing. So there is one triple, the split, and the region is what it leaves. Beside
-it there may be a few others, each with a part of delta of its own that is never shared: that is
-what the choice among them costs (:class:`Sums`).
+Design note. A budget that holds however fits are chosen is a *filter*: it needs a bound that can
+be added up while the analyst looks at results. The composed privacy loss distributions of the
+mechanisms that ran are no such bound. Nor is the region of all charges whose epsilon is within the
+budget: an analyst who may choose, after seeing a loss, whether the rest goes to mechanisms without
+a delta or to Gaussian ones, gains by this choice. So there is one triple, the split, and a charge
+must fit into what the split leaves. Beside the split there may be a few other triples, each with
+its own part of delta that is never shared: that is the cost of the choice among them
+(:class:`Sums`).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from dpsubspace._core.accounting.cost import (
 )
 from dpsubspace._core.accounting.events import RELATION_IN_WORDS
 
-# What no sum counts -----------------------------------------------------------------------------
-# What was seen inside of a ledger that no sum of it counts, and what its report says of that.
+# Observations that no sum counts ----------------------------------------------------------------
+# Events inside a ledger that none of its charges covers, and the words of its report about them.
 #
-# An observation is a kind, the name of a class and how often: never a value, an error's text, a
-# score, or anything else that depends on the rows. A ledger takes it into its journal before
-# anything is raised, so that the report knows it whatever becomes of the fit.
+# An observation is a kind, the name of a class and a count: never a value, an error's text, a
+# score, or anything else that depends on the rows. A ledger writes it into its journal before
+# anything is raised, so that the report has it even if the fit fails.
 
-# Up to which an observation is counted, so that scores in a loop do not fill a file.
+# Largest count of an observation, so that scores in a loop do not fill a file.
 MOST = 1000
 
 
@@ -48,7 +49,7 @@ class Observation:
 
     short: str  # In the printed form of a ledger
     words: str  # In a report; `{name}` is the class, and `{times}` how often it was seen
-    breaks: bool = False  # Whether what was computed in the ledger has no guarantee as a whole
+    breaks: bool = False  # Whether the guarantee of the ledger as a whole is lost
 
 
 KINDS = {
@@ -107,7 +108,7 @@ KINDS = {
     ),
 }
 
-# Of fits that were noted as "validation", and whose scores were released after that.
+# Kind of fits that were noted as "validation", and whose scores were released after that.
 RELEASED = "released"
 _VOUCHED = (
     "that the `scoring` of the search or cross-validation in which {name} was fitted ({times})"
@@ -116,16 +117,16 @@ _VOUCHED = (
 
 
 def without_released(seen: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """What was seen, less fits in a search or cross-validation all of whose scores were released.
+    """Return `seen` without fits in a search or cross-validation whose scores were all released.
 
-    Such a fit was noted before its scores were known. Where no other fit had exact scores, what
-    was chosen by scores was chosen by what was released.
+    Such a fit was noted before its scores were known. If no other fit had exact scores, every
+    choice by scores was a choice by released scores.
     """
     left = {key: count for key, count in seen.items() if key[0] != RELEASED}
     released = {name: count for (kind, name), count in seen.items() if kind == RELEASED}
     for name, count in released.items():
         noted = left.pop(("validation", name), 0)
-        if rest := noted if noted >= MOST else noted - count:  # above that nothing is counted
+        if rest := noted if noted >= MOST else noted - count:  # counts stop at MOST
             left["validation", name] = rest
     if released and not any(kind == "validation" for kind, _ in left):
         return {key: count for key, count in left.items() if key[0] != "choice"}
@@ -133,7 +134,7 @@ def without_released(seen: Mapping[tuple[str, str], int]) -> dict[tuple[str, str
 
 
 def vouched_scores(seen: Mapping[tuple[str, str], int]) -> list[str]:
-    """What the user vouches for where scores of a search or cross-validation were released."""
+    """Return what the user vouches for if scores of a search or cross-validation were released."""
     return [
         _VOUCHED.format(name=name, times=_times(count))
         for (kind, name), count in seen.items()
@@ -142,7 +143,7 @@ def vouched_scores(seen: Mapping[tuple[str, str], int]) -> list[str]:
 
 
 def named(seen: Iterable[tuple[str, str, int]], *, breaks: bool) -> tuple[str, ...]:
-    """Sentences on what was seen, of the kinds that break the guarantee or of the others."""
+    """Return sentences on the observations that break the guarantee, or on the other ones."""
     return tuple(
         KINDS[kind].words.format(name=name, times=_times(count))
         for kind, name, count in seen
@@ -151,12 +152,12 @@ def named(seen: Iterable[tuple[str, str, int]], *, breaks: bool) -> tuple[str, .
 
 
 def in_words(seen: Iterable[tuple[str, str, int]]) -> str:
-    """All of it in a line."""
+    """Return all observations in one line."""
     return ", ".join(f"{KINDS[kind].short} {name} ({_times(count)})" for kind, name, count in seen)
 
 
 def beside(seen: Iterable[tuple[str, str, int]]) -> list[str]:
-    """What stands beside a total: whether anything breaks it, and all that no sum counts."""
+    """Return the notes beside a total: whether its guarantee is broken, and what is not counted."""
     seen = [*seen]
     found = [_BROKEN] if any(KINDS[kind].breaks for kind, *_ in seen) else []
     return [*found, *([f"NOT COUNTED: {in_words(seen)}"] if seen else [])]
@@ -183,7 +184,7 @@ def _times(count: int) -> str:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a ledger is about, and never changes; see :class:`~dpsubspace.PrivacyLedger`."""
+    """The terms of a ledger, which never change; see :class:`~dpsubspace.PrivacyLedger`."""
 
     epsilon: float
     delta: float
@@ -197,7 +198,7 @@ class Terms:
 
     @classmethod
     def checked(cls, **fields: Any) -> Terms:
-        """Terms in plain numbers; ValueError where one is out of its range."""
+        """Return terms with plain numbers; ValueError if one is out of its range."""
         check_number("epsilon", fields["epsilon"], math.inf)
         check_number("delta", fields["delta"], 1)
         epsilon, delta = float(fields["epsilon"]), float(fields["delta"])
@@ -252,46 +253,50 @@ def check_number(name: str, value: Any, most: float, *, include_zero: bool = Fal
 
 # Plans ------------------------------------------------------------------------------------------
 
-# Rounding of sums, as a part of what they may be.
+# Relative tolerance for the rounding of sums.
 _ROUNDING = 1e-12
 
-# Parts of delta of the two sums beside a split, and of epsilon that is for releases without a delta
-# in the first of them (less where the first fit leaves less; in the second what it leaves).
+# Shares of delta of the two `Sums` beside a split; and the share of epsilon for releases without a
+# delta in the first of them (less if the first fit leaves less). In the second of them these
+# releases may use all epsilon that the first fit leaves.
 SHARES = (0.3, 0.05)
 _APART = 0.3
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What an entry takes of a split."""
+    """The part of a split that an entry uses."""
 
-    # Square of the mu of the Gaussian mechanism that it is charged as; inf for what is not private.
+    # Square of mu of the Gaussian mechanism that the entry is charged as; inf if it is not private.
     sq_mu: float = 0.0
-    slack: float = 0.0  # What of delta it may take beside
-    epsilon: float = 0.0  # Epsilon of what is charged without a delta
-    # The same in the sums beside the split, where nothing without a delta is charged by its mu.
+    slack: float = 0.0  # Part of delta that it may use as well
+    epsilon: float = 0.0  # Epsilon of all that is charged without a delta
+    # The same in the sums beside the split, where releases without a delta are not charged by mu.
     sum_sq_mu: float = 0.0
     sum_epsilon: float = 0.0
 
     @property
     def needs_delta(self) -> bool:
-        """Whether anything was charged that has no epsilon without a delta."""
+        """Whether any part of the charge has no epsilon without a delta."""
         return self.sq_mu > 0 or self.slack > 0
 
     @classmethod
     def total(cls, charges: Iterable[Charge]) -> Charge:
-        """All of them; sums are rounded once."""
+        """Return the sum of charges; each number is rounded once."""
         return cls(*map(math.fsum, zip(*map(_AMOUNTS, charges), strict=True)))
 
     @property
     def summed(self) -> Charge:
-        """What it takes of the sums."""
+        """The part of the sums beside the split that this charge uses."""
         sums = (self.sum_sq_mu, self.sum_epsilon)
         return Charge(sums[0], self.slack, sums[1], *sums)
 
     @classmethod
     def choices(cls, price: Price) -> list[Charge]:
-        """Ways to charge a price: what has no delta, and searches, by their epsilon or by mu."""
+        """Return the ways to charge a price.
+
+        Mechanisms without a delta, and searches, are charged by their epsilon or by their mu.
+        """
         pure = {(0.0, price.epsilon), (price.pure_sq_mu, 0.0)} if price.epsilon else {(0.0, 0.0)}
         rests = [(price.sq_mu, 0.0)]
         if 0 < price.search_epsilon < math.inf and price.slack:
@@ -309,13 +314,13 @@ class Charge:
         return self.epsilon + gaussian_epsilon(self.sq_mu, delta - self.slack)
 
 
-# All that a charge holds, of many charges in one go.
+# Gets all numbers of a charge at once.
 _AMOUNTS = attrgetter(*Charge.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
 class BudgetSplit:
-    """All that may ever be charged: B of mu^2, S of slack and E of epsilon, fixed in advance.
+    """The most that may ever be charged: B of mu^2, S of slack and E of epsilon, fixed in advance.
 
     *Claim.* Let mechanisms be chosen one after the other, each after seeing all outputs before it.
     On every path let the sum of mu_i^2 be at most B, that of slacks s_i at most S and that of
@@ -328,35 +333,36 @@ class BudgetSplit:
 
     *Proof*, from the last mechanism backwards. With nothing left to run ``H_t = (1 - t)_+``, which
     is at most V for any B, S and E. Otherwise let l be the likelihood ratio of the next
-    mechanism's output, and B', S', E' what is left after it. By the induction hypothesis (what
-    comes after depends on the output, but the bound only on what is left) the divergence
+    mechanism's output, and B', S', E' what is left after it. By the induction hypothesis (later
+    mechanisms depend on the output, but the bound depends only on what is left) the divergence
     is at most ``E_Q[l V(t / l; B', S', E')]``; outputs that Q never gives count fully on both
     sides.
 
     *A mechanism charged as (mu, s).* ``B' = B - mu^2, S' = S - s, E' = E``. First,
     ``phi(l) = l G_sqrt(B')(u / l)`` is a perspective of a convex function, hence convex, with
     ``phi(0) = phi'(0) = 0`` and ``phi(l) - l`` going to -u. So it is a mixture of
-    ``(l - r)_+`` over a probability measure nu(r) of mean u, and ``E_Q[phi]`` is one of
-    ``E_Q[(l - r)_+] = H_r <= G_mu(r) + min(1, r) s``. The first term of this, mixed, is what it is
+    ``(l - r)_+`` over a probability measure nu(r) of mean u, and ``E_Q[phi]`` is a mixture of
+    ``E_Q[(l - r)_+] = H_r <= G_mu(r) + min(1, r) s``. The mixture of the first terms is the same as
     for the Gaussian mechanism of mu followed by that of ``sqrt(B')``: ``G_sqrt(mu^2 + B')(u)``. The
-    second is at most ``min(1, u) s`` by Jensen's inequality, min(1, .) being concave. Second,
+    mixture of the second terms is at most ``min(1, u) s`` by Jensen's inequality, since min(1, .)
+    is concave. Second,
     ``E_Q[l min(1, u / l)] S' = E_Q[min(l, u)] S' <= min(1, u) S'``. The sum is V.
 
-    *A mechanism charged as e*, whose l is at most ``e^e``. For each output the divergence of what
-    comes after falls in its order, so that at ``t / l`` it is at most that at ``t e^-e``, and so
-    at most ``V(t e^-e; B, S, E - e) = V(t; B, S, E)``.
+    *A mechanism charged as e*, whose l is at most ``e^e``. For each output the divergence of the
+    later mechanisms falls in its order, so that at ``t / l`` it is at most its value at
+    ``t e^-e``, and so at most ``V(t e^-e; B, S, E - e) = V(t; B, S, E)``.
 
     *A mechanism charged as (e, s)*, whose divergence at ``e^e`` is at most s in both orders, as
     that of a private search is. It is a postprocessing of randomised response that with
-    probability s says everything, and says that it does (Kairouz, Oh, Viswanath, 2015): of a coin
-    that has nothing to do with the records, and of a mechanism with l up to ``e^e``. To show the
-    coin as well can only tell more. So H is at most ``(1 - s) (G(u) + min(1, u) S') + s``, by the
+    probability s reveals everything, and reveals that it does (Kairouz, Oh, Viswanath, 2015): of a
+    coin that is independent of the records, and of a mechanism with l up to ``e^e``. To show the
+    coin as well can only reveal more. So H is at most ``(1 - s) (G(u) + min(1, u) S') + s``, by the
     case of e and since no divergence is above 1. For ``u >= 1`` that is at most ``G + S' + s``.
-    For less, it is at most ``G + u (S' + s)`` if ``1 - G(u) <= u``, and G(u) is at least
-    ``1 - u``, the divergence of what tells nothing.
+    For ``u < 1``, it is at most ``G + u (S' + s)`` if ``1 - G(u) <= u``, and G(u) is at least
+    ``1 - u``, the divergence of a mechanism that reveals nothing.
 
-    *When the split is fixed.* As long as everything charged was charged by its epsilon, e_0 in
-    all, any split may follow whose E is at least e_0, chosen by whatever was seen: by the last
+    *When the split is fixed.* As long as everything was charged by its epsilon, e_0 in all, any
+    split may follow whose E is at least e_0, chosen by any results so far: by the last
     step the divergence is at most the largest V of such splits, and each of them keeps the budget.
     From the first charge by a mu on, the split stays.
 
@@ -365,25 +371,25 @@ class BudgetSplit:
     ``epsilon_1 + E`` is within the budget.
     """
 
-    budget: float  # What everything together must keep to
+    budget: float  # Epsilon that all charges together must keep to
     delta: float
-    slack: float  # S, the part of delta for what is not exactly Gaussian
-    epsilon: float  # E, the part of epsilon for what has no delta
-    closed: bool = False  # Whether one fit took B and S as a whole, at its own cost
-    # What the charge that fixed it took of B in the sums beside it, and what had been charged by
-    # epsilon until then.
+    slack: float  # S, the part of delta for mechanisms that are not exactly Gaussian
+    epsilon: float  # E, the part of epsilon for mechanisms without a delta
+    closed: bool = False  # Whether one fit used all of B and S, at its own cost
+    # The part of B, in the sums beside this split, of the charge that fixed it; and the epsilon
+    # that had been charged by epsilon until then.
     first: float = 0.0
     before: float = 0.0
 
     @property
     def sq_mu(self) -> float:
-        """B: what fits beside E and S into the budget; 0 for a closed split."""
+        """B: the mu^2 that fits into the budget beside E and S; 0 for a closed split."""
         if self.closed:
             return 0.0
         return gaussian_sq_mu(self.budget - self.epsilon, self.delta - self.slack)
 
     def cost(self, total: Charge) -> float:
-        """Epsilon at the delta of the budget of all that is set apart, with so much of B."""
+        """Return epsilon, at the budget's delta, of all of E and S with the mu^2 of `total`."""
         slack, epsilon = max(self.slack, total.slack), max(self.epsilon, total.epsilon)
         return Charge(total.sq_mu, slack, epsilon).at(self.delta)
 
@@ -395,21 +401,21 @@ class BudgetSplit:
             return False
         apart = total.slack <= self.slack and total.epsilon <= self.epsilon
         if apart and 0 < total.sq_mu <= self.sq_mu:
-            return True  # what is set apart and all of B keep to the budget, and less costs less
+            return True  # E, S and all of B keep to the budget, and less costs less
         return self.closed or self.covers(self.cost(total))
 
     def covers(self, epsilon: float) -> bool:
-        """Whether the budget does, up to rounding; never for NaN."""
+        """Return whether `epsilon` is within the budget, up to rounding; False for NaN."""
         return epsilon <= self.budget * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """An account beside the split, where epsilons of what has no delta add to that of the fits.
+    """An account beside the split, where epsilons of mechanisms without a delta add to the fits'.
 
     *Claim.* Let mechanisms be chosen as for a :class:`BudgetSplit`, with sums of at most B, S and
     E. Then ``H_t(P || Q) <= R(t; B, E) + S``, where R is the divergence of the Gaussian mechanism
-    of ``sqrt(B)`` and of randomised response at E, one beside the other::
+    of ``sqrt(B)`` composed with randomised response at E::
 
         R(t; B, E) = (e^E G_sqrt(B)(t e^-E) + G_sqrt(B)(t e^E)) / (1 + e^E).
 
@@ -418,42 +424,43 @@ class Sums:
     where l is the likelihood ratio of the next mechanism's output and B', S', E' are left after it.
     As a function of l the first term is a mixture of ``(l - r)_+`` over a probability measure, as
     in the proof of the split, and its mean is that of the ``H_r`` of the mechanism.
-    *Charged as (mu, s)*: ``H_r <= G_mu(r) + s``, so that the mean is at most s and what it is for
-    the Gaussian mechanism, which composes with that of ``sqrt(B')`` to one of
+    *Charged as (mu, s)*: ``H_r <= G_mu(r) + s``, so that the mean is at most s plus its value for
+    the Gaussian mechanism, which composes with that of ``sqrt(B')`` to a Gaussian mechanism of
     ``sqrt(mu^2 + B')``: it is ``R(t; B, E') + s``.
-    *Charged as e*: H is at most that of randomised response at e, and this one beside that at E' is
-    a mechanism of epsilon ``e + E'``, which is a postprocessing of randomised response at E
-    (Kairouz, Oh, Viswanath, 2015), also beside a Gaussian mechanism. So the mean is at most
-    ``R(t; B, E)``. *Charged as (e, s)*: with probability s all is told, and else the mechanism is
-    one of e: that adds s. The sum is the claim.
+    *Charged as e*: H is at most that of randomised response at e. This composed with randomised
+    response at E' is a mechanism of epsilon ``e + E'``, which is a postprocessing of randomised
+    response at E (Kairouz, Oh, Viswanath, 2015), also beside a Gaussian mechanism. So the mean is
+    at most ``R(t; B, E)``. *Charged as (e, s)*: with probability s everything is revealed, and else
+    the mechanism is one charged as e: that adds s. The sum is the claim.
 
-    *When they are fixed.* Like the split, by what was seen of mechanisms charged by their epsilon,
-    e_0 in all. Their likelihood ratio is at most ``e^e_0``, so that it is enough if what
-    follows keeps epsilon less e_0, for every split that could follow.
+    *When the sums are fixed.* Like the split, by results of mechanisms charged by their epsilon,
+    e_0 in all. Their likelihood ratio is at most ``e^e_0``, so that it is enough if the mechanisms
+    that follow keep epsilon less e_0, for every split that could follow.
 
     *Several accounts.* Give each account j a delta_j, all of which add up to delta, and let a
     mechanism run if at least one account has room for it and for all that ran before. Let T_j be
     the event that in the end account j has room for all that ran. Charges are not negative, so that
-    on T_j it had room at any time: the outputs in T_j have the same probabilities as where
-    account j alone decides and everything stops at the first mechanism that it refuses. Those keep
-    ``P_j(O) <= e^epsilon Q_j(O) + delta_j``. What runs is in some T_j. Share the outputs O among
-    the first T_j that they are in, ``O = O_1 + ... + O_k``. Then ::
+    on T_j it had room at any time: the outputs in T_j have the same probabilities as if
+    account j alone decided and everything stopped at the first mechanism that it refuses. Those
+    probabilities keep ``P_j(O) <= e^epsilon Q_j(O) + delta_j``. Every output is in some T_j. Assign
+    each output in O to the first T_j that it is in, ``O = O_1 + ... + O_k``. Then ::
 
         P(O) = sum_j P_j(O_j) <= sum_j (e^epsilon Q_j(O_j) + delta_j) = e^epsilon Q(O) + delta.
 
-    Each account counts all that ran, whichever had room for it. A charge of which less ran, or
-    nothing, may be lowered to what ran: T_j is about that. To add up delta is what it takes: at one
-    delta for all, who spends the mu of fits in small steps and all that is left by epsilon as
-    soon as the loss is large reaches several times delta (``benchmarks/bench_ledger.py``).
+    Each account counts all that ran, whichever had room for it. If less than a charge ran, or
+    nothing, the charge may be lowered to what ran: T_j is about what ran. The accounts do need
+    separate parts of delta: with one delta for all, an analyst who spends the mu of fits in small
+    steps, and all that is left by epsilon as soon as the loss is large, reaches several times delta
+    (``benchmarks/bench_ledger.py``).
     """
 
-    sq_mu: float  # All that may ever be charged to it: B, S and E, fixed with the split
+    sq_mu: float  # The most that may ever be charged to it: B, S and E, fixed with the split
     slack: float
     epsilon: float
 
     @classmethod
     def of_split(cls, split: BudgetSplit, delta: float) -> list[Sums]:
-        """Those beside `split`, if `delta` is that of everything: what it has more is theirs."""
+        """Return the sums beside `split`, which have the part of the whole `delta` it leaves."""
         if split.closed or not delta > split.delta:
             return []
         left, found = split.budget - split.before, []
@@ -474,7 +481,7 @@ class Sums:
 
 
 def response_divergence(sq_mu: float, epsilon: float, order: float) -> float:
-    """Divergence at ``e^order`` of a Gaussian mechanism beside randomised response."""
+    """Return the divergence at ``e^order`` of a Gaussian mechanism and randomised response."""
 
     def gaussian(a: float) -> float:
         mu = math.sqrt(sq_mu)
@@ -489,7 +496,10 @@ def response_divergence(sq_mu: float, epsilon: float, order: float) -> float:
 
 @lru_cache(maxsize=256)
 def _room(budget: float, delta: float, slack: float, first: float, least: float = 0.0) -> Sums:
-    """Sums with so much epsilon for what has no delta, and less where a first fit leaves less."""
+    """Return sums with the share `least` of `budget` for mechanisms without a delta.
+
+    If the first fit leaves less, or `least` is 0, their epsilon is what the first fit leaves.
+    """
 
     def fits(sq_mu: float, epsilon: float) -> bool:
         return response_divergence(sq_mu, epsilon, budget) <= delta - slack
@@ -503,7 +513,7 @@ def _room(budget: float, delta: float, slack: float, first: float, least: float 
 
 
 def _largest(fits: Callable[[float], bool], most: float) -> float:
-    """Largest number up to `most` that fits, from below; 0 where none does."""
+    """Return the largest number up to `most` that fits, rounded down; 0 if none does."""
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2

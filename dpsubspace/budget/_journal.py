@@ -1,20 +1,20 @@
-"""A journal: a file of JSON lines that only grows, is synced, and notices what happened to it.
+"""A journal: a file of JSON lines that only grows, is synced, and detects changes by others.
 
-Each line is a record with the number of the line, the hash of the line before it and its own. So
-what was changed, taken out of the middle or put in another order is found when the file is read.
-What the chain cannot tell is that its last records were cut off: that needs a copy elsewhere.
+Each line is a record with the number of the line, the hash of the line before it and its own hash.
+So lines that were changed, removed from the middle or reordered are found when the file is read.
+The chain cannot show that the last records were cut off: that needs a copy elsewhere.
 
-*What is promised.* A record whose :meth:`Journal.append` returned is in the file, once, and on the
-disk. One whose writer was killed is there as a whole or not at all: half a line, which only a
-crash leaves and which nothing was released after, is taken off by whoever opens the file next. A
+*Promise.* A record whose :meth:`Journal.append` returned is in the file, once, and on the disk. A
+record whose writer was killed is there as a whole or not at all: only a crash leaves half a line,
+nothing was released after it, and the next process that opens the file removes it. A
 whole line that lost its end counts. Writing one record twice, by its id, changes nothing.
 
 *Who writes.* Between two processes an operating system's lock on a file beside the journal decides;
-it goes with the process that holds it. It lies beside the file that links lead to, and a
-file with several hard links, which would have a lock for each, is refused. Where such a lock fails
-all the same (somebody deleted it, or a container sees the file under another folder), the end of
-the file is compared before each write with what was read of it, in one step for all who write.
-So nothing is written over what another one wrote, nor into a file that was put in its place.
+the lock ends with the process that holds it. The lock file lies beside the file that links lead to,
+and a file with several hard links, which would have a lock for each, is refused. The lock may fail
+all the same (somebody deleted it, or a container sees the file under another folder). So before
+each write the end of the file is compared with the last line read, in one step for all writers.
+Nothing is written over the records of another writer, nor into a file that replaced the journal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 # Lines of a ledger ------------------------------------------------------------------------------
-# What a ledger writes into its journal, checked field by field before anything is believed.
+# The records that a ledger writes into its journal. Each field is checked before a record counts.
 
 _FORMAT, _VERSION = "dpsubspace.PrivacyLedger", 2
 
@@ -110,7 +110,7 @@ class LedgerEntry:
     charge: Charge
 
 
-# What a table shows of an entry, and the name of that in the entry.
+# Columns of a table of entries, and the attribute of the entry that each one shows.
 COLUMNS = {
     "date": "date",
     "label": "label",
@@ -189,17 +189,17 @@ _ENTRY = {
     "plan": dict,
 }
 _CHARGE = {name: float for name in ("sq_mu", "slack", "epsilon", "sum_sq_mu", "sum_epsilon")}
-# What files lack that were written when a split had no sums beside it.
+# Fields that are missing in files written when a split had no sums beside it.
 _NO_SUMS = {"aside", "first", "before", "sum_sq_mu", "sum_epsilon"}
 _RECORDS: dict[str, dict[str, type]] = {
     "ledger": _HEADER,
     "charge": _ENTRY,
-    "change": _ENTRY,  # what an entry is charged for, nothing of which was released, or less
+    "change": _ENTRY,  # a new charge for an entry: nothing of it was released, or less ran
     "drop": {"entry": str, "plan": dict},  # a fit that failed before it released anything
-    "failure": {},  # the same, of which nothing was charged
+    "failure": {},  # the same, and nothing was charged for it
     "open": {"session": str},  # a `with` block
     "close": {"session": str},
-    "seen": {"kind": str, "of": str, "count": int},  # that no sum counts; see `seen`
+    "seen": {"kind": str, "of": str, "count": int},  # observations that no sum counts; see `seen`
 }
 _NULLABLE = {"n_samples", "n_features", "plan"}
 _ALWAYS = {"id": str, "type": str}
@@ -230,7 +230,7 @@ def entry_record(kind: str, entry: LedgerEntry, split: BudgetSplit | None) -> di
 
 
 def checked_record(record: dict[str, Any]) -> dict[str, Any]:
-    """`record` without what the journal added; PrivacyError where a field is not as it must be."""
+    """Return `record` without the fields of the journal; PrivacyError if a field is not valid."""
     own = {key: value for key, value in record.items() if key not in ("n", "previous", "hash")}
     kind = own.get("type")
     if not isinstance(kind, str) or kind not in _RECORDS:
@@ -262,14 +262,14 @@ def entry_from(fields: dict[str, Any]) -> LedgerEntry:
 
 
 def fresh(entry: LedgerEntry) -> LedgerEntry:
-    """Equal entry with an event of its own: a composition holds a list, which could change."""
+    """Return an equal entry with its own event: a composition holds a list, which could change."""
     from dpsubspace._core.accounting.accountants import event_from, plain
 
     return replace(entry, event=event_from(plain(entry.event)))
 
 
 def _checked(values: Any, types: dict[str, type], what: str) -> dict[str, Any]:
-    """`values` with floats for numbers; PrivacyError for another set of fields or other types."""
+    """Return `values` with numbers as floats; PrivacyError for other fields or other types."""
     if isinstance(values, dict):
         values = {name: 0.0 for name in _NO_SUMS & types.keys()} | values
     if not isinstance(values, dict) or values.keys() != types.keys():
@@ -297,10 +297,10 @@ def _typed(value: Any, name: str, kind: type, what: str) -> Any:
 
 _START = "0" * 64
 
-# Seconds between two looks at a lock that another process has, mostly for a few milliseconds.
+# Seconds between two tries for a lock that another process has, mostly for a few milliseconds.
 _POLL = 1e-3
 
-# How the line of a whole record ends; within text its quotes would be escaped.
+# The end of the line of a whole record; within text the quotes would be escaped.
 _WHOLE = re.compile(rb'"hash":"[0-9a-f]{64}"}')
 
 
@@ -325,7 +325,7 @@ class Journal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it no other thread or process writes. Not to be entered twice."""
+        """Context in which no other thread or process writes. Not to be entered twice."""
         beside = f"{self.path}.lock"
         if os.name != "posix":
             with FileLock(beside).acquire(poll_interval=_POLL):
@@ -335,7 +335,7 @@ class Journal:
             yield
 
     def create(self, records: list[dict[str, Any]]) -> None:
-        """Write a new file with `records` in the place of any other, which stays if that fails."""
+        """Write a new file with `records`; an old file is replaced, and stays if that fails."""
         lines, last = [], _START
         for number, record in enumerate(records):
             line, last = _line(number, last, record)
@@ -349,10 +349,10 @@ class Journal:
         _sync_folder(self.path.parent)
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """Records that were written since the last call; PrivacyError for a broken file.
+        """Yield records that were written since the last call; PrivacyError for a broken file.
 
-        A record counts as read when the next one is asked for. Where what it says is refused, it is
-        news again, and refused again.
+        A record counts as read when the next one is requested. If the caller refuses a record, the
+        next call yields it again, and it is refused again.
         """
         with open(self.path, "r+b", buffering=0) as file, _alone(file):
             self._check(file)
@@ -366,10 +366,10 @@ class Journal:
             yield from self._without_end(rest)
 
     def append(self, record: dict[str, Any]) -> bool:
-        """Write a record with an id and sync it; False if it was there already.
+        """Write a record with an id and sync it; return False if it was there already.
 
-        To be called while the journal is held and read to its end. If the disk is full nothing
-        of it stays.
+        To be called while the journal is held and read to its end. If the disk is full, no part
+        of the record stays.
         """
         if record["id"] in self._ids:
             return False
@@ -387,12 +387,12 @@ class Journal:
         self._has(record, line, last)
         return True
 
-    # What is in the file ----------------------------------------------------------------------
+    # Contents of the file ---------------------------------------------------------------------
 
     def _check(self, file: IO[bytes], size: int | None = None) -> None:
-        """Check that a file starts with what was read, of which it is then at the end.
+        """Check that a file starts with the lines already read; leave its position after them.
 
-        It must have so many bytes in all where `size` is given, as it had when it was read.
+        If `size` is given, the file must still have that many bytes, as when it was read.
         """
         status = os.fstat(file.fileno())
         if status.st_nlink > 1:
@@ -419,7 +419,7 @@ class Journal:
             )
 
     def _check_place(self, file: IO[bytes]) -> None:
-        """PrivacyError where another file has come into the place of an open one."""
+        """Raise PrivacyError if another file has replaced an open one."""
         if not os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
             raise broken(self.path, "another file was put in its place")
 
@@ -447,10 +447,10 @@ class Journal:
         self._last, self._line = last, line
 
     def _without_end(self, rest: bytes) -> Iterator[dict[str, Any]]:
-        """Record of a last line that has no end, which it gets back; none if that is half of one.
+        """Yield the record of a last line without a newline, which is put back.
 
-        Only what begins as the next line would is half a record, perhaps with zeros where the
-        disk had not yet written.
+        Half a record is removed, and nothing is yielded. Only bytes that begin as the next line
+        would are half a record, perhaps with zeros where the disk had not yet written.
         """
         size = self._offset + len(rest)
         if _WHOLE.search(rest):
@@ -496,7 +496,7 @@ class Journal:
 
 @contextmanager
 def _alone(file: IO[bytes]) -> Iterator[None]:
-    """Within it no other process reads or writes an open file, by whatever name."""
+    """Context in which no other process reads or writes an open file, by whatever name."""
     if os.name != "posix":
         yield
         return
@@ -505,15 +505,16 @@ def _alone(file: IO[bytes]) -> Iterator[None]:
     fcntl.flock(file, fcntl.LOCK_EX)
     try:
         yield
-    finally:  # not only by closing: a fork that another thread made has the file open too
+    finally:  # closing is not enough: a fork that another thread made has the file open too
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Within it no other process has the lock at `path`, an empty file that is made and stays.
+    """Context in which no other process has the lock at `path`, an empty file that is kept.
 
-    What ``FileLock`` does where there is flock, in a tenth of the time; the two exclude each other.
+    This does the same as ``FileLock`` on systems with flock, in a tenth of the time; the two
+    exclude each other.
     """
     import fcntl
 
@@ -551,7 +552,7 @@ def _text(record: dict[str, Any]) -> bytes:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make sure that a new name in a folder is on the disk, where that can be asked for."""
+    """Make sure that a new name in a folder is on the disk, on systems that allow it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

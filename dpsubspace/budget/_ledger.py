@@ -1,4 +1,4 @@
-"""The ledger: a budget for one set of records, which holds however fits are chosen."""
+"""The ledger: a privacy budget for one set of records, which holds however fits are chosen."""
 
 from __future__ import annotations
 
@@ -223,10 +223,10 @@ class PrivacyLedger:
     def _start(self, book: LedgerState) -> None:
         self._book, self._terms = book, book.terms
         self._turn, self._depth, self._blocks = threading.Lock(), 0, threading.local()
-        self._payer: Payer | None = None  # where a block is open
-        self._folder: str | None = None  # of the file that is kept for it
+        self._payer: Payer | None = None  # set while a block is open
+        self._folder: str | None = None  # folder of the file that the block uses
 
-    # What it is about -----------------------------------------------------------------------
+    # Terms ----------------------------------------------------------------------------------
 
     @property
     def budget(self) -> float:
@@ -289,11 +289,11 @@ class PrivacyLedger:
 
     @property
     def _vouched(self) -> list[str]:
-        """What reports say that the user vouches for, by what was seen."""
+        """Sentences of reports on what the user vouches for, from the observations."""
         with self._book.held():
             return vouched_scores(self._book.seen)
 
-    # What is spent and what is left ---------------------------------------------------------
+    # Spent and left -------------------------------------------------------------------------
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
@@ -302,12 +302,12 @@ class PrivacyLedger:
             return tuple(map(fresh, self._book.entries))
 
     def __len__(self) -> int:
-        """How many charges there are."""
+        """Return the number of charges."""
         with self._book.held():
             return len(self._book.entries)
 
     def __bool__(self) -> bool:
-        return True  # an empty ledger is one
+        return True  # true even without charges
 
     def epsilon(self, delta: float | None = None) -> float:
         """Return the epsilon of all charges together.
@@ -583,7 +583,7 @@ class PrivacyLedger:
         with inside_ledger(self.delta, _refuse):
             plans = [(name, part, plan_of(part, X, y, fit_params, name)) for name, part in parts]
         for name, part, plan in plans:
-            if not is_free(plan):  # what releases nothing has no relation and no noise
+            if not is_free(plan):  # a step that releases nothing has no relation and no noise
                 asked, unit = part._whole, sizes[name][1]
                 secure = asked.random_state is None
                 self._book.check_match(asked.neighboring_relation, unit, secure=secure)
@@ -597,7 +597,7 @@ class PrivacyLedger:
         with watch.failures(), inside_payer(payer):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
-        # A ColumnTransformer leaves a part unfitted that gets no column.
+        # A ColumnTransformer does not fit a part that gets no column.
         watch.finish([part.privacy_ for part in fitted if hasattr(part, "privacy_")])
         return estimator
 
@@ -813,7 +813,7 @@ class PrivacyLedger:
 
     @property
     def _lasts(self) -> bool:
-        """Whether what is charged is known where Dask runs the task of this anew, if it is one."""
+        """Whether charges are still known if this is a task of Dask, and Dask runs it again."""
         return self.path is not None or not in_task()
 
     def _delta(self, delta: float | None) -> float:
@@ -859,7 +859,7 @@ class PrivacyLedger:
         return "\n".join(lines)
 
     def _beside(self) -> list[str]:
-        """What a reader of the total has to know, as the verdict of its report has it."""
+        """Return notes that a reader of the total must know, as in the verdict of its report."""
         spent, found = self.epsilon(), []
         if spent == math.inf:
             found.append("NO PRIVACY GUARANTEE: something in it is not private")

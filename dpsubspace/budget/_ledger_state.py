@@ -1,7 +1,8 @@
-"""The accounts of a ledger: who charges them, and the file that keeps them.
+"""The accounts of a ledger: how they are charged, and the file that keeps them.
 
-Everything that changes them is a record: it is written first, into the journal of a ledger that has
-one, and then read like those of other processes. So what a ledger knows is what its file says.
+Every change of the accounts is a record: it is written first, into the journal if the ledger has
+one, and then applied like the records of other processes. So the accounts in memory are those of
+the file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def now() -> str:
 
 
 class LedgerState(ChargedEvents):
-    """The accounts of a ledger in memory or in a journal, and what changes them."""
+    """The accounts of a ledger in memory or in a journal, and the methods that change them."""
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
@@ -61,8 +62,8 @@ class LedgerState(ChargedEvents):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it nobody else writes, and what others have written is known."""
-        if os.getpid() != self._process:  # a fork has a lock that nobody will ever open
+        """Context in which nobody else writes, after all records of others have been read."""
+        if os.getpid() != self._process:  # a fork has a copy of the lock that may never be released
             self._lock, self._depth, self._process = threading.RLock(), 0, os.getpid()
         with self._lock:
             if self._depth or self.journal is None:
@@ -77,13 +78,13 @@ class LedgerState(ChargedEvents):
                     self._depth = 0
 
     def keep(self, journal: Journal) -> None:
-        """Go on in a new file. To be called while held."""
+        """Continue in a new file. To be called while held."""
         journal.create(self.records())
         list(journal.news())
         self.journal = journal
 
     def note(self, kind: str, name: str, *, session: str | None = None) -> None:
-        """Record what was seen that no sum counts, where `session` is open if one is given."""
+        """Record an observation that no sum counts; not if a given `session` is closed."""
         with self.held():
             if session is not None and session not in self.sessions:
                 return
@@ -91,7 +92,7 @@ class LedgerState(ChargedEvents):
                 self.write(_sighting(kind, name, 1))
 
     def check_process(self) -> None:
-        """PrivacyError in a fork of the process of a ledger that no file keeps."""
+        """Raise PrivacyError in a forked process if the ledger has no file."""
         if self.journal is None and os.getpid() != self._started:
             raise PrivacyError(
                 "a forked process has a copy of the ledger, and what it charges would be lost."
@@ -108,7 +109,7 @@ class LedgerState(ChargedEvents):
                 raise broken(self.journal.path, str(error)) from error
 
     def write(self, record: dict[str, Any]) -> None:
-        """Make a record true, and sync it where there is a journal. To be called while held."""
+        """Write a record to the journal, if there is one, and apply it. To be called while held."""
         record = {"id": new_id(), **record}
         checked = checked_record(record)
         if self.journal is not None and not self.journal.append(record):
@@ -159,7 +160,7 @@ class LedgerState(ChargedEvents):
 
     @classmethod
     def opened(cls, journal: Journal) -> LedgerState:
-        """What a file says, all of it checked; PrivacyError where it cannot be believed."""
+        """Return the accounts in a file, all of them checked; PrivacyError if a check fails."""
         if journal.path.is_dir():
             raise IsADirectoryError(
                 f"`path` must be a file, and {str(journal.path)!r} is a folder."
@@ -186,7 +187,7 @@ class LedgerState(ChargedEvents):
 
     @classmethod
     def in_file(cls, path: Path, terms: Terms) -> LedgerState:
-        """Accounts that a file keeps: those in it, or new ones."""
+        """Return the accounts in a file; create the file with new accounts if there is none."""
         if not path.absolute().parent.is_dir():
             raise FileNotFoundError(f"`path` is in a folder that does not exist: {str(path)!r}.")
         journal = Journal(path)
@@ -208,7 +209,7 @@ class LedgerState(ChargedEvents):
         return book
 
     def what_fits(self) -> str:
-        """What is left, in a sentence."""
+        """Return a sentence on what is left of the budget."""
         with self.held():
             return self._what_fits()
 
@@ -226,7 +227,7 @@ class LedgerState(ChargedEvents):
     ) -> tuple[LedgerEntry, bool]:
         """Record `event`, or raise and record nothing; with `force` record it in any case.
 
-        `session` is that of a `with` block, which must be open. Returns the entry and whether it
+        `session` is the id of a `with` block, which must be open. Returns the entry and whether it
         fits.
         """
         self.check_process()
@@ -254,7 +255,7 @@ class LedgerState(ChargedEvents):
     def charge(
         self, guarantee: PrivacyGuarantee, label: str, session: str | None = None
     ) -> LedgerEntry | None:
-        """Charge what is about to run, or raise; nothing for what is free."""
+        """Charge a fit or release before it runs, or raise; return None for a free one."""
         if is_free(guarantee.event):
             return None
         self.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
@@ -266,7 +267,7 @@ class LedgerState(ChargedEvents):
     def replace_entry(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
         """Charge `event` in place of an entry of which nothing has been released.
 
-        Returns the new entry, or raises and changes nothing if that is over.
+        Returns the new entry, or raises and changes nothing if that would exceed the budget.
         """
         with self.held():
             if event == entry.event:
@@ -280,7 +281,7 @@ class LedgerState(ChargedEvents):
                     raise self._over(entry.label, event, spent, ())
             finally:
                 self.split = before
-            if spent.needs_delta:  # the epsilon that a split was made with stays in it
+            if spent.needs_delta:  # the split was made with this epsilon, which must stay in it
                 old = entry.charge
                 if old.epsilon:
                     charge = replace(
@@ -291,11 +292,12 @@ class LedgerState(ChargedEvents):
             return self._change(entry, event, charge, split)
 
     def settle(self, entry: LedgerEntry, event: DpEvent) -> LedgerEntry:
-        """Charge an entry for `event`, what ran of it, where that is less; return what it is then.
+        """Charge an entry for `event`, the part of it that ran, if that is less; return the entry.
 
-        Who may end a fit, or change what is left of it, after a look at a part of it has
+        An analyst who may end a fit, or change the rest of it, after seeing a part of it has
         made a choice: the split stays, and so does the charge, which holds for all that was
-        planned. It is lowered where parts are charged one by one, by squares of mu that add up.
+        planned. The charge is lowered only if its parts are charged one by one, by squares of mu
+        that add up.
         """
         with self.held():
             old, new = (self._sq_mu(e) for e in (entry.event, event))
@@ -320,7 +322,7 @@ class LedgerState(ChargedEvents):
         with self.held():
             left = self.spent(but=entry)
             if entry.charge.epsilon and left.needs_delta:
-                return  # a split was made with its epsilon in the meantime
+                return  # a split was made with its epsilon meanwhile
             split = self.split if left.needs_delta else None
             self.write({"type": "drop", "entry": entry.id, "plan": split_fields(split)})
 
@@ -335,7 +337,7 @@ class LedgerState(ChargedEvents):
             )
 
     def given_back(self, error: BaseException) -> bool:
-        """Count a failure before any release; False where there were too many already."""
+        """Count a failure before any release; return False if there were too many already."""
         with self.held():
             most = self.terms.max_failures
             if self.failures >= most:
@@ -360,9 +362,9 @@ class LedgerState(ChargedEvents):
         known: bool,
         about: About,
     ) -> None:
-        """Record what has been released, of a relation and unit; then raise what is wrong.
+        """Record a past release with its relation and unit; then raise an error if it is refused.
 
-        `known` says that the caller knows of a seed or of what is over.
+        `known` means that the caller knows of a seed, or that the budget is exceeded.
         """
         problem = None
         with self.held():

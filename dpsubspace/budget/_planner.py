@@ -1,4 +1,4 @@
-"""What fits will cost, and one budget for several of them, before any data are seen."""
+"""The cost of fits, and one budget shared among several fits, before any data are seen."""
 
 from __future__ import annotations
 
@@ -309,12 +309,12 @@ def _weights(names: Sequence[str], shares: Mapping[str, float] | None) -> list[f
     return [check_real(f"shares[{name!r}]", shares[name], low=0) for name in names]
 
 
-# What is planned ------------------------------------------------------------------------------
+# Plans ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _PlannedFit:
-    """A fit to come, or (without a `part`) something that was released before."""
+    """A future fit, or (without a `part`) an earlier release."""
 
     name: str
     event: DpEvent
@@ -331,7 +331,7 @@ class _Sizes:
     labelled: bool
 
     def of(self, name: str, *, alone: bool, columns: bool) -> dict[str, Any]:
-        """Sizes for the part of a `name`; `columns` says whether it sees those that are given."""
+        """Return sizes for the part `name`; `columns` if it sees the given number of columns."""
         known = dict(self.given) if columns else {**self.given, "n_features": None}
         n_public = self.n_public
         if isinstance(n_public, Mapping):
@@ -360,13 +360,13 @@ def _planned(what: Any, sizes: _Sizes) -> Iterator[_PlannedFit]:
         name, part, columns = item
         own = sizes.of(name, alone=len(parts) == 1, columns=columns)
         event = part.privacy_event(**own)
-        mechanisms_of(event)  # PrivacyError for what cannot be
+        mechanisms_of(event)  # PrivacyError for an impossible event
         relation = part._whole.neighboring_relation
         yield _PlannedFit(name, event, relation, part=part, sizes=own)
 
 
 def _items(what: Any) -> Iterator[_PlannedFit | tuple[str, Any, bool]]:
-    """Plans of what was released, and name, estimator and "sees all columns" of what will be."""
+    """Yield plans of earlier releases, and (name, estimator, "sees all columns") of future fits."""
     what = guarantee_in(what) or what
     if isinstance(what, PrivacyGuarantee):
         yield _PlannedFit("released before", what.event, what.neighboring_relation, what.unit)
@@ -393,7 +393,7 @@ def _fitted(estimator: Any, *, alone: bool = False) -> Iterator[tuple[str, Any, 
 
 
 def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
-    """The relation of everything; PrivacyError where there are two, or two units."""
+    """Return the relation of all plans; PrivacyError if there are two, or two units."""
     planned = [plan for plan in planned if not is_free(plan.event)]
     relations = {plan.relation for plan in planned if plan.relation is not None}
     relations |= set() if given is None else {given}
@@ -413,7 +413,10 @@ def _agreed_relation(planned: Iterable[_PlannedFit], given: str | None) -> str:
 
 
 def records_of(X: Any, fit_params: dict[str, Any], name: str = "") -> tuple[int, str]:
-    """Number of records that a step of a `name`, if any, is fitted to, and what a record is."""
+    """Return the number of records that a step is fitted to, and the unit of a record.
+
+    `name` is the name of the step, if it has one.
+    """
     n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
     groups = _given(fit_params, name).get("groups")
     if groups is None or not n_rows:
@@ -429,7 +432,7 @@ def _given(fit_params: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "") -> DpEvent:
-    """What a fit of `part` will cost, by public sizes; `name` is that of its step, if any."""
+    """Return the event of a future fit of `part` from public sizes; `name` is that of its step."""
     sizes: dict[str, Any] = {}
     if is_regressor(part):
         shape = np.shape(y)
@@ -440,13 +443,13 @@ def plan_of(part: Any, X: Any, y: Any, fit_params: dict[str, Any], name: str = "
 
 
 def fits_unseen(estimator: Any) -> bool:
-    """Whether parts may release something where nobody sees it: elsewhere, or as clones."""
+    """Return whether parts may make releases that nobody sees: elsewhere, or as clones."""
     steps = opened(estimator).inside if type(estimator) is Pipeline else ()
     inside = any(type(step.model) is ColumnTransformer for step in steps)
     return inside or getattr(estimator, "memory", None) is not None
 
 
-# Statements -------------------------------------------------------------------------------------
+# Guarantees -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -460,7 +463,7 @@ class PublicSizes:
 
 
 def statement_of(step: Node, sizes: PublicSizes) -> PrivacyGuarantee:
-    """What a private step says of its fit, or would say after one."""
+    """Return the guarantee of a private step after its fit, or the one it would have."""
     part, name = step.model, type(step.model).__name__
     if hasattr(part, "privacy_"):
         return part.privacy_

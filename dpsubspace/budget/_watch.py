@@ -1,4 +1,4 @@
-"""One fit inside a ledger: what was planned is compared with what runs, before it is released."""
+"""One fit inside a ledger: each release is compared with the plan before it happens."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 # Addresses --------------------------------------------------------------------------------------
-# The way to a ledger from another process: what clones and pickles of estimators carry.
+# The way to a ledger from another process, which clones and pickles of estimators carry.
 
-# Of the process that imported this: containers and machines give one number to many processes.
+# Id of this process: its number alone is not unique across containers and machines.
 _IMPORTED = uuid.uuid4().hex
 
 
@@ -34,17 +34,16 @@ def this_process() -> str:
 
 @dataclass(frozen=True)
 class LedgerAddress:
-    """Where the file of a ledger is, and which of its blocks is meant."""
+    """The path of the file of a ledger, and the id of one of its blocks."""
 
-    path: str  # File that keeps it while the block is open
+    path: str  # File of the ledger while the block is open
     session: str  # Id of the block
     process: str = field(default_factory=this_process)  # Name of the process that opened it
-    # False for the file of a block that a task of Dask opened for a ledger in memory: it goes with
-    # the task.
+    # False if a task of Dask opened the block for a ledger in memory: the file ends with the task.
     lasting: bool = True
 
     def payer(self) -> Payer | None:
-        """Ledger that it leads to, by its file where it was opened elsewhere."""
+        """Return the payer of the ledger, through its file if the block was opened elsewhere."""
         here = open_here(self.session)
         if here is not None or self.process == this_process():
             return here
@@ -53,11 +52,11 @@ class LedgerAddress:
         return payer_for(_opened_elsewhere(self), self.session, self)
 
     def has_ended(self) -> bool:
-        """Whether the block was one of this process, and is not open any more."""
+        """Return whether the block was opened by this process and is closed now."""
         return self.process == this_process() and open_here(self.session) is None
 
     def is_open(self) -> bool | None:
-        """Whether the block is open; None where its file is not on this machine."""
+        """Return whether the block is open; None if its file is not on this machine."""
         here = open_here(self.session) is not None
         if here or self.process == this_process():
             return here
@@ -74,7 +73,7 @@ def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
 
 
 def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
-    """Payer that charges `book` for what runs inside of a block."""
+    """Return a payer that charges `book` for everything inside a block."""
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         entry = book.charge(guarantee, guarantee.of, session)
@@ -103,12 +102,13 @@ _NO_FILE = (
 
 
 class Watch:
-    """One fit inside a ledger: what was planned, and what it has released.
+    """One fit inside a ledger: its plan, and its releases so far.
 
     Before its first release a fit may be charged anew, as any other. After it, whoever saw that
-    release may have had a hand in what follows, and what is charged together must have been fixed
-    together. So what was planned stays charged as a whole, and what runs beyond it is an entry of
-    its own: to release all that was planned, and then what was chosen, would tell no less.
+    release may have influenced the later releases, but releases that are charged together must
+    have been fixed together. So the plan stays charged as a whole, and a release beyond the plan
+    is an entry of its own: to release all that was planned, and then the chosen release, would
+    reveal no less.
     """
 
     def __init__(
@@ -122,19 +122,19 @@ class Watch:
     ):
         self._book, self._label, self._about, self._unseen = book, label, about, unseen
         self._left = [plan for _, plan in plans if not is_free(plan)]
-        self._released: list[DpEvent] = []  # all that was seen
-        self._ran: list[DpEvent] = []  # of what was planned, or in its place
+        self._released: list[DpEvent] = []  # all releases seen here
+        self._ran: list[DpEvent] = []  # releases of the plan, or in place of planned ones
         self._entry, _ = book.add(label, composed(self._left), about, plans)
 
     def spend(self, guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
-        """Give leave for a release, or raise: what differs from the plan must fit as well."""
+        """Permit a release, or raise: a release that differs from the plan must fit as well."""
         book, event = self._book, guarantee.event
         book.check_process()
         if is_free(event):
             return None
         book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         if not (self._released or self._unseen) and event not in self._left:
-            # Nothing is out: it takes the place of what was planned next.
+            # Nothing was released yet: this event replaces the one that was planned next.
             left = self._left[1:]
             self._entry = book.replace_entry(self._entry, composed([event, *left]))
             self._left = [event, *left]
@@ -144,7 +144,7 @@ class Watch:
         self._released.append(copied(event))
 
         def settle(less: DpEvent) -> None:
-            """Take `less` for what ran of this release, before a fit fails."""
+            """Count only `less`, the part of this release that ran before the fit failed."""
             for counted in (self._released, self._ran):
                 if event in counted:
                     counted[counted.index(event)] = copied(less)
@@ -152,7 +152,7 @@ class Watch:
         return settle
 
     def _count(self, event: DpEvent, *, force: bool = False) -> bool:
-        """Count `event` as planned, or charge it beside that; with `force` in any case.
+        """Count `event` as planned, or charge it as an extra entry; with `force` in any case.
 
         Returns whether it fits.
         """
@@ -167,7 +167,7 @@ class Watch:
 
     @contextmanager
     def failures(self) -> Iterator[None]:
-        """Charge a fit that fails for what it has released, and for all where that is unseen."""
+        """Charge a fit that fails for its releases, or for its whole plan if they are not seen."""
         try:
             yield
         except BaseException as error:
@@ -184,7 +184,10 @@ class Watch:
             raise
 
     def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
-        """Charge what ran, seen or told by the parts: elsewhere, or earlier and kept in a cache."""
+        """Charge all releases: those seen here, and others that the parts report.
+
+        The others ran elsewhere, or earlier and were kept in a cache.
+        """
         book, problem, fits = self._book, None, True
         known = list(self._released)
         for guarantee in guarantees:

@@ -187,7 +187,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     _canary = "components"
     _takes_collections = True
 
-    # Public data are asked for once, here, so that no user has to route them.
+    # Public data are requested once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
     # Set by `fit`.
@@ -293,8 +293,8 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
         axes = self._axes(X.dtype)
-        with plain_arithmetic(None):  # warnings would tell of rows
-            # A private step behind this may count: no row may be moved by where it lies.
+        with plain_arithmetic(None):  # warnings would reveal something about rows
+            # A private step after this may count rows: no result may depend on the row's place.
             coordinates = np.ascontiguousarray(products_by_row(X, axes))
             return coordinates - self.mean_.astype(X.dtype) @ axes
 
@@ -365,7 +365,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.explained_variance_ratio_ = energies / total
         left = max(0.0, spectrum.total - float(energies.sum()))
         self.noise_variance_ = unit**2 * left / (d - k) if k < d else 0.0
-        hidden = d - int(np.count_nonzero(energies))  # also of components that are kept
+        hidden = d - int(np.count_nonzero(energies))  # also among kept components
         self._hidden_variance = unit**2 * left / hidden if hidden else 0.0
         self.components_ = components * np.where(signs == 0, 1.0, signs)[:, None]  # last
 
@@ -374,7 +374,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         return axes.astype(dtype)
 
     def _scale(self) -> np.ndarray:
-        """Standard deviation along each component; that of the rest where noise hides it."""
+        """Return the standard deviation along each component; where noise hides it, of the rest."""
         variances, hidden = self.explained_variance_, self._hidden_variance
         return np.sqrt(np.where(variances > 0, variances, hidden if hidden > 0 else 1.0))
 

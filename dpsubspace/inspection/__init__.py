@@ -1,4 +1,4 @@
-"""What a fitted model of a table makes of each column."""
+"""Plots of the effect of each column in a fitted model of a table."""
 
 from dpsubspace._names import exported
 

@@ -1,4 +1,4 @@
-"""The plot of what a private model of a table has learned of each column."""
+"""The plot of the effect of each column that a private model of a table has learned."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dpsubspace._names import public
 from dpsubspace.tables._column_shapes import ColumnShape, shapes_of
 from dpsubspace.tables._table_encoder import TableEncoder
 
-# Hues that are told apart with any colour vision; the first is that of a single curve.
+# Hues that differ with any colour vision; a single curve has the first one.
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _GREY = "#666666"
 
-# Inches of a panel, letters of a category that are shown, and points of each side of a map.
+# Inches of a panel, letters shown of a category, and points along each side of a map.
 _WIDTH, _HEIGHT, _LETTERS, _SIDE = 3.3, 2.5, 20, 40
 
-# Where a missing value stands, in widths of the axes from the left, and how far ticks are apart.
+# Position of a missing value, in widths of the axes from the left; least distance between ticks.
 _BESIDE, _APART = 1.08, 0.15
 
 
@@ -296,11 +296,11 @@ class ShapeDisplay(Display):
 
     @property
     def _quantile(self) -> float:
-        """Standard deviations of the half width of a band."""
+        """Half width of a band in standard deviations."""
         return float(norm.ppf((1 + self.level) / 2))
 
     def _reach(self) -> float:
-        """Half the length of the axes of values, which all panels share."""
+        """Return half the length of the axes of values, which all panels share."""
         ends = [1e-12]
         for shape in self.shapes.values():
             for values, std in ((shape.values, shape.std), (shape.missing, shape.missing_std)):
@@ -385,7 +385,7 @@ class ShapeDisplay(Display):
         self.maps_[name] = found
 
     def _write_notes(self) -> None:
-        """Say below the panels what the bands are, and which curve is whose."""
+        """Explain the bands below the panels, and add a legend of the curves."""
         if any(shape.std is not None for shape in self.shapes.values()):
             words = f"Bands and whiskers: how far the noise may have moved it ({self.level:.0%})"
             if any(isinstance(name, tuple) and bands for name, bands in self.bands_.items()):
@@ -396,9 +396,9 @@ class ShapeDisplay(Display):
             self.figure_.legend(drawn, self.outputs, loc="outside right upper")
 
 
-# What is drawn ------------------------------------------------------------------------------
+# Contents of the plot -----------------------------------------------------------------------
 
-# What does the same from public rows.
+# Alternatives that do the same from public rows.
 _INSTEAD = {
     "ShapeDisplay": "Use scikit-learn's PartialDependenceDisplay on public rows",
     "ImportanceDisplay": "Use scikit-learn's permutation_importance on public rows",
@@ -406,7 +406,10 @@ _INSTEAD = {
 
 
 def table_steps(name: str, estimator: Any) -> tuple[TableEncoder, Any]:
-    """Fitted encoder and linear model of a pipeline that `name` draws; ValueError for any other."""
+    """Return the fitted encoder and linear model of a pipeline; ValueError if it has no others.
+
+    `name` is the display that draws it.
+    """
     steps = estimator.steps if isinstance(estimator, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0][1], TableEncoder):
         raise ValueError(
@@ -455,7 +458,7 @@ def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, st
 
 
 def outputs_of(model: Any, target: Any) -> tuple[list[str], int | None]:
-    """Names of what is drawn, and which output that is; None for all of them."""
+    """Return names of the outputs to draw, and the index of the only one; None for all of them."""
     count = len(np.atleast_2d(model.coef_))
     names = [f"target {k}" for k in range(count)] if count > 1 else ["target"]
     known: list[Any] = list(range(count))
@@ -473,7 +476,7 @@ def outputs_of(model: Any, target: Any) -> tuple[list[str], int | None]:
 
 
 def score_name_of(model: Any, outputs: Sequence[str]) -> str:
-    """What values add to."""
+    """Return the name of the score that the values add to."""
     losses = CLASSIFIER_LOSSES | REGRESSOR_LOSSES
     what = losses[getattr(model, "loss", "squared_error")].adds_to
     if len(outputs) == 1:
@@ -481,7 +484,7 @@ def score_name_of(model: Any, outputs: Sequence[str]) -> str:
     return what if is_classifier(model) else f"{what} of the prediction"
 
 
-# How it is drawn ----------------------------------------------------------------------------
+# Drawing ------------------------------------------------------------------------------------
 
 
 def _panels(plt: Any, ax: Any, count: int, n_cols: int) -> tuple[np.ndarray, Any]:
@@ -508,7 +511,7 @@ def _panels(plt: Any, ax: Any, count: int, n_cols: int) -> tuple[np.ndarray, Any
 
 
 def _scale_axis(axis: Any, set_scale: Any, at: np.ndarray, log: bool) -> None:
-    """An axis on which the numbers `at` are evenly spaced, with ticks at round numbers."""
+    """Set an axis on which the numbers `at` are evenly spaced, with ticks at round numbers."""
     axis.set_tick_params(labelsize="small")
     if not log:
         axis.set_major_formatter(lambda x, _: _written(x))
@@ -530,7 +533,7 @@ def _scale_axis(axis: Any, set_scale: Any, at: np.ndarray, log: bool) -> None:
 
 
 def _round_numbers(low: float, high: float, place: Any) -> list[float]:
-    """Round numbers in a range, far enough apart where an axis from 0 to 1 has them."""
+    """Return round numbers in a range that are far enough apart on an axis from 0 to 1."""
     largest = math.floor(math.log10(max(abs(low), abs(high))))
     powers = 10.0 ** np.arange(largest, largest - 9, -1)
     found: list[float] = []
@@ -543,7 +546,7 @@ def _round_numbers(low: float, high: float, place: Any) -> list[float]:
 
 
 def _written(x: float) -> str:
-    """A tick: 25k and 3M in the place of 25000 and 3000000."""
+    """Format a tick: 25k and 3M in place of 25000 and 3000000."""
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if abs(x) >= unit and (abs(x) >= 1e4 or x % 1e3 == 0):
             return f"{x / unit:g}{letter}"

@@ -1,4 +1,4 @@
-"""What users are told of a fit: before it from public sizes, after it from what was released."""
+"""Warnings about a fit: before it from public sizes, after it from released numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def warn_of_noise(
     bearable: float,
     name: str = STEPS,
 ) -> None:
-    """Warn where noise in so many weights probably hides most of what can be learned."""
+    """Warn if noise in `n_weights` weights probably hides most of what can be learned."""
     if not _noise_hides(budget, n_samples, n_weights, bearable, name):
         return
     price, unit = f"epsilon={guarantee.epsilon:.3g}", guarantee.unit
@@ -48,14 +48,14 @@ def warn_of_noise(
 def _noise_hides(
     budget: Budget, n_samples: int, n_weights: float, bearable: float, name: str = STEPS
 ) -> bool:
-    """Whether noise in so many weights probably hides most of what can be learned."""
+    """Return whether noise in `n_weights` weights probably hides most of what can be learned."""
     return budget.per_record_multiplier(name) * math.sqrt(n_weights) > bearable * n_samples
 
 
 def warn_of_bounds(
     estimator: Any, bounds: ScaledRows, budget: Budget, guarantee: PrivacyGuarantee, sizes: Sizes
 ) -> bool:
-    """Warn where noise probably hides the bounds that are estimated privately; whether it did."""
+    """Warn if noise probably hides bounds that are estimated privately; return whether it does."""
     noise, missing = bounds.noise(budget, sizes), bounds.missing(sizes)
     noise *= math.sqrt(0.5) if guarantee.neighboring_relation == "replace_one" else 1.0
     n_samples = sizes.known("n_samples", "the warning")
@@ -78,7 +78,7 @@ def warn_of_bounds(
 
 
 def warn_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
-    """Warn of what was released by a linear regressor where it tells of a poor result."""
+    """Warn if the released numbers of a linear regressor show that the fit is poor."""
     if (shares := found.limits.shares) is not None:
         _warn_of_lengths(estimator, shares)
     if checked.plan.decides_weights(checked.data.sizes(1)):
@@ -88,13 +88,13 @@ def warn_of_regressor(estimator: Any, found: Fitted, budget: Budget, checked: Ch
 
 
 def warn_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
-    """Warn of what was released by a linear classifier where it tells of a poor result."""
+    """Warn if the released numbers of a linear classifier show that the fit is poor."""
     data, n_weights = checked.data, estimator.n_features_in_ + 1
     told = _warn_of_units(estimator, found, budget)
     if checked.plan.decides_weights(data.sizes(1)):
         _warn_of_noise(estimator, found, budget, auto.HIDING)
     if budget.private and not _noise_hides(budget, data.records.n, n_weights, auto.HIDING):
-        # A fit that is mostly noise has been told of, and so is what it does.
+        # Not for a fit that is mostly noise: the user has been warned about it before.
         if not told and data.public is None:
             _warn_of_offset(estimator, found, budget)
         warn_of_classes(estimator)
@@ -105,9 +105,9 @@ def warn_of_classifier(estimator: Any, found: Fitted, budget: Budget, checked: C
 def warn_of_found_bounds(
     estimator: Any, found: Mapping[str, Any], budget: Budget, n_samples: int
 ) -> None:
-    """Warn of bounds that the noise of the counts has hidden, or that are the largest there are.
+    """Warn about bounds that the noise of the counts has hidden, or that are the largest possible.
 
-    That is read off released numbers.
+    Both follow from released numbers.
     """
     name, unit = type(estimator).__name__, estimator.privacy_.unit
     _warn_of_far_targets(estimator, found["target_bounds"], budget, n_samples)
@@ -137,9 +137,10 @@ def warn_of_found_bounds(
 
 
 def _warn_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_samples: int) -> None:
-    """Warn of targets far from 0 where noise may have hidden how narrow their ranges are.
+    """Warn about targets far from 0 if noise may have hidden how narrow their ranges are.
 
-    Such a range is narrower than its place, as that of any target within an octave is.
+    The found range of such targets is narrower than its distance from 0, as for any targets within
+    an octave.
     """
     if "targets" not in budget.parts or visible(budget, "targets", n_samples, len(found)):
         return
@@ -159,7 +160,7 @@ def _warn_of_far_targets(estimator: Any, found: np.ndarray, budget: Budget, n_sa
 def warn_of_ranges(
     estimator: Any, found: Mapping[str, np.ndarray], model: str = "the model"
 ) -> None:
-    """Warn of columns and targets of which noise has hidden the range, as released numbers say."""
+    """Warn about columns and targets whose range noise has hidden, as released numbers show."""
     name, unit = type(estimator).__name__, estimator.privacy_.unit
     columns, targets = (np.flatnonzero(~found[key]) for key in ("bounds", "target_bounds"))
     if len(targets):
@@ -186,7 +187,7 @@ def warn_of_ranges(
 
 
 def warn_of_wide_ranges(estimator: Any, fills: float) -> None:
-    """Warn of public ranges that columns fill little of, as their released squares show."""
+    """Warn about public ranges much wider than the columns, as their released squares show."""
     if fills > auto.FILLED:
         return
     warn(
@@ -199,9 +200,9 @@ def warn_of_wide_ranges(estimator: Any, fills: float) -> None:
 
 
 def warn_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
-    """Warn of a public range of targets that is beside them, or far wider than they are.
+    """Warn about a public range of targets that misses them, or is far wider than they are.
 
-    `focus` is what was released of where in it they lie; None where nothing was.
+    `focus` has the released numbers on where the targets lie in the range; None without any.
     """
     if focus is None:
         return
@@ -235,7 +236,7 @@ def warn_of_wrong_range(estimator: Any, focus: Focus | None) -> None:
 
 
 def _warn_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: float) -> None:
-    """Warn of noise where releases have decided how many weights are trained from zero."""
+    """Warn about noise if released numbers have decided how many weights are trained from zero."""
     if not budget.private or found.init != "zero":
         return
     guarantee = estimator.privacy_
@@ -243,9 +244,9 @@ def _warn_of_noise(estimator: Any, found: Fitted, budget: Budget, bearable: floa
 
 
 def _warn_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
-    """Warn where the released mean shows that a column holds most of the length of the rows.
+    """Warn if the released mean shows that a column makes up most of the length of the rows.
 
-    Whether it did.
+    Returns whether it warned.
     """
     if fitted.shift is None or not budget.private:
         return False
@@ -258,13 +259,16 @@ def _warn_of_units(estimator: Any, fitted: Fitted, budget: Budget) -> bool:
 
 
 def _warn_of_lengths(estimator: Any, shares: ColumnShares) -> None:
-    """Warn where released numbers show that one or two columns make up the length of the rows."""
+    """Warn if released numbers show that one or two columns make up the length of the rows."""
     columns = [f"{name!r}" for name in _longest(estimator, shares)]
     _warn_of_long(estimator, columns, "released numbers show")
 
 
 def _longest(estimator: Any, shares: ColumnShares) -> list[Any]:
-    """One or two columns that make up most of the length of rows, beside which others are short."""
+    """Return the one or two columns that make up most of the length of rows, or none.
+
+    The others must be short in comparison.
+    """
     d, largest = len(shares.values), np.argsort(-shares.values)[:2]
     if d < 2 or shares.noise > auto.LENGTHS_SEEN:
         return []
@@ -294,15 +298,15 @@ def _warn_of_long(estimator: Any, columns: list[str], show: str) -> None:
 
 
 def _warn_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
-    """Warn where releases show that rows hardly differ beside their distance from 0.
+    """Warn if released numbers show that rows differ little compared to their distance from 0.
 
     Either the released mean is as long as rows can be, or rows are clipped to a radius about it and
-    noise has moved the mean by about as much as they are away from it.
+    noise has moved the mean by about as much as the rows are away from it.
     """
     if fitted.shift is None or not budget.private:
         return
     if fitted.radius < fitted.limits.row_map.bound:
-        # Of the distances from the mean, the median is about half the radius.
+        # The median of the distances from the mean is about half the radius.
         found = 2 * fitted.shift.error >= auto.OFF_CENTRE * fitted.radius
         why = "noise has moved the released mean by about as much as the rows are away from it"
     else:
@@ -322,11 +326,11 @@ def _warn_of_offset(estimator: Any, fitted: Fitted, budget: Budget) -> None:
 
 
 def _alike(shift: Shift, bound: float) -> bool:
-    """Whether a released mean shows that rows of norm at most `bound` are hardly away from it.
+    """Return whether a released mean shows that rows of norm at most `bound` are close to it.
 
     Rows of norm at most b have a mean square distance of at most ``b^2 - |mean|^2`` from their
-    mean, whatever the rows are. Noise of deviation s makes the square of the released mean larger
-    by s^2 an entry, with a deviation of about ``2 s |mean|``.
+    mean, whatever the rows are. Noise of standard deviation s makes the square of the released mean
+    larger by s^2 per entry, with a standard deviation of about ``2 s |mean|``.
     """
     mean, error = shift.mean / bound, shift.error / bound
     square = float(mean @ mean)
@@ -336,7 +340,7 @@ def _alike(shift: Shift, bound: float) -> bool:
 
 
 def warn_of_classes(estimator: Any) -> None:
-    """Warn of classes that no row can be predicted to have, as the released weights prove."""
+    """Warn about classes that are predicted for no possible row, as the released weights prove."""
     classes, offset = estimator.classes_, np.broadcast_to(estimator.offset_, len(estimator.coef_))
     weights = np.column_stack([estimator.coef_, estimator.intercept_])
     more, row_map = estimator._interaction_weights.T, estimator._fitted_row_map
@@ -378,7 +382,7 @@ def warn_of_unreached(
     *,
     limited: bool,
 ) -> None:
-    """Warn of classes that a trained module predicts for no row that a search finds."""
+    """Warn about classes that a trained module predicts for no row found by a search."""
     if not budget.private or _noise_hides(budget, n_samples, n_weights, auto.HIDING_MODULES):
         return
     found = find()
@@ -391,18 +395,18 @@ def warn_of_unreached(
 def _out_of_reach(
     weights: np.ndarray, offset: np.ndarray, row_map: RowMap, more: np.ndarray, length: float
 ) -> np.ndarray:
-    """Classes whose score is below that of one other for all rows that a map can give.
+    """Return whether the score of each class is below that of one other class for all mapped rows.
 
     A row (x, t) has ``|(x, t)| <= b``, and also ``|x| <= c`` and ``0 <= t <= s``, so that its score
     ``w_a @ x + v_a t + o_a`` is above another class's by at most ``o_a - o_b`` and the smaller of
-    ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``. Entries of weights
-    `more` (c, k), if there are any, have at most a `length` together.
+    ``b |(w_a - w_b, v_a - v_b)|`` and ``c |w_a - w_b| + s max(0, v_a - v_b)``. The further entries
+    with weights `more` (c, k), if there are any, have at most the norm `length` together.
     """
     found = np.zeros(len(weights), dtype=bool)
     if row_map.bound == math.inf:
         return found  # rows may have any score
     for label, (own, start) in enumerate(zip(weights, offset, strict=True)):
-        apart = own - weights  # of one class at a time: of all pairs they would fill the memory
+        apart = own - weights  # one class at a time: all pairs would fill the memory
         reach = _largest_scores(apart, row_map)
         if more.size:
             reach = reach + length * np.linalg.norm(more[label] - more, axis=1)
@@ -411,7 +415,7 @@ def _out_of_reach(
 
 
 def _largest_scores(weights: np.ndarray, row_map: RowMap) -> np.ndarray:
-    """Bounds on ``w @ x + v t`` for weights (c, p + 1) and all rows that a map can give."""
+    """Return bounds on ``w @ x + v t`` for weights (c, p + 1) and all rows that a map can give."""
     reach = row_map.bound * np.linalg.norm(weights, axis=1)
     if row_map.norm not in ("clip", "ball"):
         return reach
@@ -422,10 +426,11 @@ def _largest_scores(weights: np.ndarray, row_map: RowMap) -> np.ndarray:
 
 
 def _dominant(mean: np.ndarray, noise: float, n_features: int, row_map: RowMap) -> np.ndarray:
-    """Columns that by the released mean hold most of the squared length of the rows; few or none.
+    """Return the columns that make up most of the squared length of rows by their released mean.
 
-    The mean square of an entry is at least the square of its mean, so that a large mean
-    proves it; small ones prove nothing. `noise` is the standard deviation of that of an entry.
+    These are at most two. The mean square of an entry is at least the square of its mean, so that a
+    large mean proves it; small means prove nothing. `noise` is the standard deviation of the noise
+    of an entry.
     """
     size = float(row_map.data_norm or 1.0) if row_map.norm == "clip" else 1.0
     held = (np.maximum(np.abs(mean[:n_features]) - 2 * noise, 0.0) / size) ** 2

@@ -1,4 +1,4 @@
-"""What private classifiers and regressors share: labels, targets, predictions, linear fits."""
+"""Base classes of private classifiers and regressors: labels, targets, predictions, linear fits."""
 
 from __future__ import annotations
 
@@ -79,21 +79,21 @@ from dpsubspace.linear_model._advice import (
     warn_of_regressor,
 )
 
-# What fits store --------------------------------------------------------------------------------
+# Saved attributes -------------------------------------------------------------------------------
 
-# Of targets: the range that they are cut to, and which ranges were found.
+# For targets: the range that they are clipped to, and which ranges were found.
 TARGETS_SAVED: dict[str, Form] = {
     "target_bounds_": Pair(NumberArray(("targets",))),
     "bounds_found_": Record(dict, data_norm=FlagArray(()), target_bounds=FlagArray(("targets",))),
 }
 
-# Of linear models: how they were trained, and what rows are shifted by.
+# For linear models: how they were trained, and the mean that rows are shifted by.
 _TRAINED: dict[str, Form] = {
     "n_iter_": Whole(),
     "learning_rate_": Maybe(Number(0)),
     "clip_norm_": Number(0, math.inf),
     "mean_": Sometimes(NumberArray(("mapped",))),
-    # Those of GEP estimators.
+    # Only of GEP estimators.
     "init_": Sometimes(Text(("zero", "public"))),
     "n_components_": Sometimes(Maybe(Whole())),
     # Noise in the weights, and features of several numbers with their weights.
@@ -103,29 +103,29 @@ _TRAINED: dict[str, Form] = {
 }
 
 # Scores -----------------------------------------------------------------------------------------
-# What a fitted linear model makes of rows and of single columns: weights, norms, cuts.
+# How a fitted linear model scores rows and single columns: weights, norms, limits of entries.
 
 
 @dataclass(frozen=True)
 class LinearScores:
-    """How a fitted linear model scores a row x: ``s (x W + bias w) + constant``.
+    """The scores of a fitted linear model for a row x: ``s (x W + bias w) + constant``.
 
-    The factor s follows from the norm of the row, and entries are cut to limits before, if any.
+    The factor s follows from the norm of the row. Entries are clipped to limits before, if any.
     """
 
     weights: np.ndarray  # (p + 1, c): W, and last w
-    bias: float  # Entry that the last weights are of
-    row_map: RowMap | None  # What rows are bounded by; None leaves them as they are
-    limits: Any  # (p,): what entries are cut to
-    noise: WeightNoise | None  # Noise in the weights; None where it is not known, or there is none
-    # How far weights may be from those without noise, where shrinking adds to it.
+    bias: float  # Entry that the last weights multiply
+    row_map: RowMap | None  # Map that bounds rows; None leaves them as they are
+    limits: Any  # (p,): limits that entries are clipped to
+    noise: WeightNoise | None  # Noise in the weights; None if it is not known, or there is none
+    # How far weights may be from those without noise, if shrinking adds to the noise.
     hidden: WeightNoise | None = None
-    # What makes further entries of whole rows, whose weights are behind the first p.
+    # Map from whole rows to further entries, whose weights come after the first p.
     interactions: Interactions | None = None
 
     @classmethod
     def of_columns(cls, coef: np.ndarray, noise: Any, **options: Any) -> LinearScores:
-        """Those of a model whose constant is the same for all rows; `coef` is (p,) or (c, p)."""
+        """Return the scores of a model with one constant for all rows; `coef` is (p,) or (c, p)."""
         coef = np.atleast_2d(coef)
         weights = np.concatenate([coef.T, np.zeros((1, len(coef)))])
         return cls(weights, 0.0, **{"row_map": None, "limits": None, "noise": noise} | options)
@@ -137,11 +137,11 @@ class LinearScores:
         sq_norms: np.ndarray,
         more: np.ndarray | None = None,
     ) -> np.ndarray:
-        """What weights act on, (m, k + 1), of rows with entries (m, k) at places `at`.
+        """Return the entries that weights multiply, (m, k + 1), of rows (m, k) at places `at`.
 
-        Other entries count as zeros, but for what they add to the squares of the norms of rows.
-        Where interactions make further entries, k counts them: they are made of whole rows, or
-        they are `more`.
+        Other entries count as zeros, but `sq_norms`, the squared norms of rows, include them. If
+        interactions make further entries, k counts them: they are computed from whole rows, or are
+        given as `more`.
         """
         factors = np.ones(len(entries))
         if self.row_map is not None:
@@ -154,13 +154,13 @@ class LinearScores:
         return factors[:, None] * np.concatenate(parts, axis=1)
 
     def averaged(self, rows: np.ndarray, named: np.ndarray) -> np.ndarray | None:
-        """Further entries of rows, on average over all numbers whose entries are not `named`."""
+        """Return further entries of rows, averaged over numbers whose entries are not `named`."""
         return None if self.interactions is None else self.interactions.averaged(rows, named)
 
     def widened(self, entries: np.ndarray, value: float | None = None) -> np.ndarray:
-        """Entries of all of a row with one value for each further entry.
+        """Return whole rows with `value` inserted for each further entry.
 
-        None is what further entries are multiplied by beside the others in training.
+        None is the factor that multiplies further entries, but not the others, in training.
         """
         if self.interactions is None:
             return entries
@@ -169,42 +169,42 @@ class LinearScores:
 
     @property
     def n_own(self) -> int:
-        """Number of entries of a row, without those that interactions make."""
+        """Number of entries of a row, without the further entries of interactions."""
         added = 0 if self.interactions is None else self.interactions.width
         return len(self.weights) - 1 - added
 
     def scores(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Scores (m, c) of what :meth:`used` has made of entries at places `at`."""
+        """Return the scores (m, c) of the result of :meth:`used` for entries at places `at`."""
         return used @ self.weights[self.places(used, at)]
 
     def std(self, used: np.ndarray, at: np.ndarray) -> np.ndarray | None:
-        """Standard deviation (m, c) that noise leaves in such scores, where it is known."""
+        """Return the standard deviation (m, c) of the noise in these scores; None if unknown."""
         if self.noise is None:
             return None
         at = self.places(used, at)
         return self.noise.std(used, at) if self.bias else self.noise.std(used[:, :-1], at[:-1])
 
     def places(self, used: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Places of the weights of what :meth:`used` has made."""
+        """Return the places of the weights for the result of :meth:`used`."""
         last = len(self.weights) - 1
         behind = np.arange(self.n_own, self.n_own + used.shape[1] - len(at) - 1)
         return np.concatenate([at, behind, [last]])
 
 
 # Regressors -------------------------------------------------------------------------------------
-# What private regressors share: ranges of targets, predictions, and the fit of the linear ones.
+# Base classes of private regressors: ranges of targets, predictions, and the fit of linear ones.
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a fit knows of its targets."""
+    """Facts about the targets of a fit."""
 
     single: bool  # Whether they came as one column without a second axis
-    assumed: tuple[str, ...]  # What the guarantee assumes to be public of them
+    assumed: tuple[str, ...]  # Facts about them that the guarantee assumes to be public
 
 
 class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, PrivateEstimator):
-    """What regressors share: targets and their range."""
+    """Base class of private regressors: targets and their range."""
 
     # Parameters that every subclass has.
     loss: str
@@ -239,7 +239,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         return super().score(X, y, sample_weight)
 
     def _valued(self, given: FitData, *, accept_sparse: bool = True) -> tuple[Data, Values]:
-        """Checked data, and what is known of the targets."""
+        """Return checked data, and facts about the targets."""
         X, y, groups, X_public, y_public = given
         X, y = check_rows_and_targets(self, X, y, accept_sparse=accept_sparse, groups=groups)
         records = check_groups(groups, X)
@@ -261,14 +261,14 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
 
     def _checked_loss(self) -> NumberLoss:
-        """The loss; ValueError where it, or the range of targets, cannot be."""
+        """Return the loss; ValueError if it, or the range of targets, is not valid."""
         if self.target_bounds is not None:
             check_bounds("target_bounds", self.target_bounds)
         return REGRESSOR_LOSSES[check_choice("loss", self.loss, list(REGRESSOR_LOSSES))]
 
 
 class LinearRegressor(PrivateRegressor):
-    """What the linear ones share: the bound on rows, weights, and the one fit."""
+    """Base class of linear regressors: the bound on rows, the weights, and the fit."""
 
     _takes_collections = True
 
@@ -319,7 +319,7 @@ class LinearRegressor(PrivateRegressor):
             more = self._interactions.scores(X, self._interaction_weights)
             scores = scores + (more[:, 0] if scores.ndim == 1 else more)
         if not self.bounds_found_["data_norm"]:
-            # Weights were learned from rows of this norm: on longer ones they are good for nothing.
+            # Weights were learned from rows of this norm: for longer rows they are useless.
             shrink = self.data_norm_ / np.maximum(to_numpy(row_norms(X)), self.data_norm_)
             scores = scores * (shrink if scores.ndim == 1 else shrink[:, None])
         return REGRESSOR_LOSSES[self.loss].predict(scores + self.intercept_)
@@ -333,7 +333,7 @@ class LinearRegressor(PrivateRegressor):
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> LinearFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
+        """Return the plan of the fit; ValueError if a parameter is out of its range."""
         target, loss = checked_target(self), self._checked_loss()
         if self.data_norm is not None:
             check_real("data_norm", self.data_norm, low=1e-50, high=1e50)
@@ -348,37 +348,37 @@ class LinearRegressor(PrivateRegressor):
         )
 
     def _bounds(self, *, from_public: bool = False) -> ScaledRows:
-        """What bounds rows and targets; where asked, public rows tell what is not given."""
+        """Return bounds of rows and targets; with `from_public`, public rows give missing ones."""
         bias = auto.BIAS if self.fit_intercept else None
         data_norm = None if self.data_norm is None else float(self.data_norm)
         found = ScaledRows(data_norm, copied_bounds(self.target_bounds), bias, from_public)
         return found.looking()
 
     def _check(self, plan: LinearFit, given: FitData) -> CheckedFit:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
+        """Return the checked plan and data of the fit; ValueError if the data cannot be used."""
         data, values = self._valued(given)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
         return CheckedFit(plan, data, values.assumed, values)
 
     def _warn_after_fit(self, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
-        """Warn of what was released where it tells of a poor result."""
+        """Warn if released numbers show that the fit is poor."""
         warn_of_regressor(self, found, budget, checked)
 
     def _warn_before_fit(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
+        """Warn if public quantities already show that the fit will probably be poor."""
         assert isinstance(plan.bounds, ScaledRows)
         hidden = warn_of_bounds(self, plan.bounds, budget, guarantee, sizes)
         if hidden or plan.decides_weights(sizes):
             return
         n_samples, n_weights = guarantee.n_samples, self.n_features_in_ + 1
-        assert n_samples is not None  # the statement of a fit says it
+        assert n_samples is not None  # the guarantee of a fit has it
         warn_of_noise(self, budget, guarantee, n_samples, n_weights, auto.HIDING_TARGETS)
 
     def _store(self, found: Fitted, values: Values) -> None:
-        """Store what predictions need."""
+        """Store the attributes that predictions need."""
         limits = found.limits
         row_map, (low, high) = limits.row_map, limits.target_bounds
         self.target_bounds_, self.bounds_found_ = (low, high), dict(limits.found)
@@ -425,7 +425,7 @@ def _has_probabilities(estimator: PrivateClassifier) -> bool:
 
 
 class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator):
-    """What classifiers share that predict by scores: labels and predictions."""
+    """Base class of private classifiers that predict by scores: labels and predictions."""
 
     # Parameters that every subclass has.
     loss: str
@@ -536,13 +536,13 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         return super().score(X, read_labels(y), sample_weight)
 
     def _scores(self, X: Any) -> np.ndarray:
-        """Scores of rows, a column for two classes and else one a class."""
+        """Return scores of rows: one column for two classes, else one per class."""
         raise NotImplementedError
 
     # Labels ---------------------------------------------------------------------------------
 
     def _labelled(self, given: FitData) -> tuple[Data, Labels]:
-        """Checked data, and what is known of the labels."""
+        """Return checked data, and facts about the labels."""
         X, y, groups, X_public, y_public = given
         X, y = check_rows_and_labels(self, X, y, groups=groups)
         records = check_groups(groups, X)
@@ -560,7 +560,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         return Data(X, codes, len(classes), records, public), labels
 
     def _checked_loss(self) -> Loss:
-        """The loss; ValueError where it, or class weights beside it, cannot be."""
+        """Return the loss; ValueError if it is not valid, or does not allow class weights."""
         loss = CLASSIFIER_LOSSES[check_choice("loss", self.loss, list(CLASSIFIER_LOSSES))]
         if self.class_weight is not None and not loss.probabilistic:
             raise ValueError(
@@ -572,15 +572,15 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
 
 @dataclass(frozen=True)
 class Labels:
-    """What a fit knows of its labels."""
+    """Facts about the labels of a fit."""
 
     classes: np.ndarray  # (n_classes,): sorted labels
-    offset: np.ndarray  # (1,): what class weights add to the scores
-    assumed: tuple[str, ...]  # What the guarantee assumes to be public of them
+    offset: np.ndarray  # (1,): added to the scores by class weights
+    assumed: tuple[str, ...]  # Facts about them that the guarantee assumes to be public
 
 
 class LinearClassifier(PrivateClassifier):
-    """What the linear ones share: maps of rows, weights, and the one fit."""
+    """Base class of linear classifiers: maps of rows, the weights, and the fit."""
 
     _takes_collections = True
 
@@ -620,7 +620,7 @@ class LinearClassifier(PrivateClassifier):
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> LinearFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
+        """Return the plan of the fit; ValueError if a parameter is out of its range."""
         target, loss = checked_target(self), self._checked_loss()
         constant = check_bool("fit_intercept", self.fit_intercept)
         bias = auto.BIAS if constant else None
@@ -634,7 +634,7 @@ class LinearClassifier(PrivateClassifier):
         )
 
     def _check(self, plan: LinearFit, given: FitData) -> CheckedFit:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
+        """Return the checked plan and data of the fit; ValueError if the data cannot be used."""
         data, labels = self._labelled(given)
         if plan.guide is not None:
             plan.guide.check_public(self, data.public)
@@ -646,21 +646,21 @@ class LinearClassifier(PrivateClassifier):
         return CheckedFit(plan, data, tuple(public), labels)
 
     def _warn_after_fit(self, found: Fitted, budget: Budget, checked: CheckedFit) -> None:
-        """Warn of what was released where it tells of a poor result."""
+        """Warn if released numbers show that the fit is poor."""
         warn_of_classifier(self, found, budget, checked)
 
     def _warn_before_fit(
         self, plan: LinearFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
+        """Warn if public quantities already show that the fit will probably be poor."""
         if plan.decides_weights(sizes):
-            return  # what is released tells how many there are
+            return  # released numbers decide how many weights there are
         n_samples, n_weights = guarantee.n_samples, self.n_features_in_ + 1
-        assert n_samples is not None  # the statement of a fit says it
+        assert n_samples is not None  # the guarantee of a fit has it
         warn_of_noise(self, budget, guarantee, n_samples, n_weights, auto.HIDING)
 
     def _store(self, found: Fitted, labels: Labels) -> None:
-        """Store what predictions need."""
+        """Store the attributes that predictions need."""
         self.classes_ = labels.classes
         self.n_iter_, self.learning_rate_ = found.n_iter, found.learning_rate
         self.clip_norm_ = found.clip_norm
@@ -704,7 +704,7 @@ class LinearClassifier(PrivateClassifier):
 
 
 def _row_map(row_norm: Any, bias: float | None) -> RowMap:
-    """Map of rows; ValueError where `row_norm` names none."""
+    """Return the map of rows; ValueError if `row_norm` names none."""
     if isinstance(row_norm, Real) and not isinstance(row_norm, bool):
         data_norm = check_real("row_norm", row_norm, low=1e-50, high=1e50)
         return RowMap(norm="clip", data_norm=float(data_norm), bias=bias)
@@ -717,7 +717,7 @@ def _row_map(row_norm: Any, bias: float | None) -> RowMap:
 
 
 def refuse_unbounded(row_norm: Any) -> None:
-    """ValueError where rows have no bound, and a mean of them is to be released."""
+    """Raise ValueError if rows have no bound, since their mean is to be released."""
     if row_norm is None:
         raise ValueError(
             "`row_norm`=None leaves rows unbounded, and the mean of unbounded rows cannot be"

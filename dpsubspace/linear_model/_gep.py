@@ -1,4 +1,4 @@
-"""Private linear models that know public rows: gradient embedding perturbation and its kin.
+"""Private linear models that use public rows: gradient embedding perturbation and its variants.
 
 Where to check the privacy claim: ``fit`` runs
 :func:`~dpsubspace._core.fits.estimator.fit_privately` and in it

@@ -1,4 +1,4 @@
-"""Personal linear models: one for each person, of a private shared part and the person's own rows.
+"""Personal linear models: one per person, from a private shared part and the person's own rows.
 
 Where to check the privacy claim: ``fit`` runs
 :func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
@@ -233,7 +233,7 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
 
     _canary = "shared model"
 
-    # scikit-learn passes on who rows belong to without being asked.
+    # scikit-learn passes `groups` on without a request by the user.
     __metadata_request__predict: ClassVar = {"groups": True}
     _otherwise = "DPLinearRegression"
 

@@ -203,7 +203,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
 
     _canary = "shared logistic model"
 
-    # scikit-learn passes on who rows belong to without being asked.
+    # scikit-learn passes `groups` on without a request by the user.
     __metadata_request__predict: ClassVar = {"groups": True}
     __metadata_request__predict_proba: ClassVar = {"groups": True}
     __metadata_request__predict_log_proba: ClassVar = {"groups": True}

@@ -1,4 +1,4 @@
-"""What models for each person share, whatever is predicted: the fit, and whose parts are whose."""
+"""Base class of models with a part for each person: the fit, and the parts by person."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dpsubspace.linear_model._advice import warn_of_noise, warn_of_ranges, warn_
 # Attributes that belong to the persons.
 _OF_PERSONS = ("groups_", "personal_coef_", "personal_intercept_", "choices_")
 
-# What names of persons may be beside numbers.
+# Kinds of names of persons beside numbers.
 _KINDS = {"U": "text", "M": "dates", "m": "times"}
 
 
@@ -48,21 +48,21 @@ _MATRIX, _VECTOR = NumberArray(("persons", None)), NumberArray(("persons",))
 
 
 class Persons(NamedTuple):
-    """What a fit knows of the persons and their targets beside rows."""
+    """Facts about the persons and their targets, beside the rows."""
 
     names: np.ndarray  # (n_persons,): sorted names
-    classes: np.ndarray | None  # (2,): labels, where targets are labels
+    classes: np.ndarray | None  # (2,): labels, if targets are labels
 
 
 class PersonalModels(CallbackSupportMixin, PrivateEstimator):
-    """What models for each person share."""
+    """Base class of models with a part for each person."""
 
-    # scikit-learn passes public rows, and who rows belong to, on without being asked.
+    # scikit-learn passes public rows and `groups` on without a request by the user.
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
     __metadata_request__score: ClassVar = {"groups": True}
     device: ClassVar[str] = "cpu"
 
-    # What has one model for all rows.
+    # Name of the estimator with one model for all rows.
     _otherwise: ClassVar[str]
 
     # Parameters that every subclass has.
@@ -84,7 +84,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
     coef_: np.ndarray
 
     _saved: ClassVar = {
-        # Of persons: pickles alone have them.
+        # Parts of persons: only pickles have them.
         "_heads_": Fixed(_MATRIX, _VECTOR, _MATRIX, _MATRIX, _VECTOR, made=Heads),
     }
 
@@ -124,7 +124,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
             return self
         if "f" in (name.dtype.kind, self._groups_.dtype.kind) and (
             name.dtype.kind != self._groups_.dtype.kind
-        ):  # together they would be rounded, and two names could become one
+        ):  # in one array names would be rounded, and two could become one
             raise ValueError("`group` must be a whole number, as names of persons are in `fit`.")
         names = np.concatenate([self._groups_, name])
         order = np.argsort(names, kind="stable")
@@ -133,7 +133,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         return self
 
     def _scores(self, X: Any, groups: Any) -> np.ndarray:
-        """Scores of rows by the models of whom they belong to."""
+        """Return the scores of rows, each by the model of its person."""
         check_is_fitted(self, "coef_")
         X = check_rows(self, X, reset=False, accept_sparse=False)
         shared = self._shared_._scaled
@@ -143,7 +143,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         index, names, _ = group_index(groups, X.shape[0])
         return shared.scores(X, self._heads_, self._known(names)[index])
 
-    # What belongs to persons ------------------------------------------------------------------
+    # Parts of persons -------------------------------------------------------------------------
 
     @property
     def groups_(self) -> np.ndarray:
@@ -166,7 +166,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         return self._of_persons("_heads_").weights
 
     def _get_fitted_attr_html(self, doc_link: str = "") -> Any:
-        """What notebooks show of a fitted estimator: nothing that belongs to persons."""
+        """Return the fitted attributes that notebooks show, without the parts of persons."""
         shown = super()._get_fitted_attr_html(doc_link)  # pyright: ignore[reportAttributeAccessIssue]
         for name in _OF_PERSONS:
             shown.pop(name, None)
@@ -210,7 +210,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _plan_by(self, targets: TargetModel, target_bounds: Any, *, method: str) -> PersonalFit:
-        """Parameters of the fit; ValueError where one is out of its range."""
+        """Return the plan of the fit; ValueError if a parameter is out of its range."""
         check_choice("missing_groups", self.missing_groups, ["raise", "each_row"])
         if self.bounds is not None:
             check_bounds("bounds", self.bounds, column="feature")
@@ -266,17 +266,17 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         return CheckedFit(plan.with_public_view(data), data, tuple(assumed), persons)
 
     def _targets(self, given: FitData) -> tuple[Any, np.ndarray, list[str], np.ndarray | None]:
-        """Rows, targets (n, 1), what is assumed to be public of them, and classes, if any."""
+        """Return rows, targets (n, 1), facts about them assumed to be public, and any classes."""
         raise NotImplementedError
 
     def _public_targets(
         self, given: FitData, sets: tuple[np.ndarray, ...], classes: np.ndarray | None
     ) -> np.ndarray | None:
-        """Targets (m, 1) of public tasks, all in one; None without any."""
+        """Return targets (m, 1) of all public tasks in one array; None without any."""
         raise NotImplementedError
 
     def _public_part(self, found: FittedPersonal, persons: Persons) -> SharedModel:
-        """What may be published."""
+        """Return the shared part, which may be published."""
         raise NotImplementedError
 
     def _warn_after_fit(self, found: FittedPersonal, budget: Budget, checked: CheckedFit) -> None:
@@ -310,13 +310,13 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
         self._personal_coef_, self._personal_intercept_ = self._shared_._scaled.in_units(heads)
 
     def _known(self, names: np.ndarray) -> np.ndarray:
-        """Numbers of persons by their names, -1 for those who are not known."""
+        """Return the numbers of persons by their names, -1 for unknown persons."""
         ours = self._groups_
         kinds = [_KINDS.get(some.dtype.kind, "numbers") for some in (ours, names)]
         if kinds[0] != kinds[1]:
             raise ValueError(f"`groups` has {kinds[1]}, and in `fit` it had {kinds[0]}.")
         if "f" in (ours.dtype.kind, names.dtype.kind) and ours.dtype.kind != names.dtype.kind:
-            # Whole numbers that are exact as floats are integers by now: others are nobody's.
+            # Whole numbers that are exact as floats are integers by now: no person has other ones.
             return np.full(len(names), -1)
         place = np.minimum(np.searchsorted(ours, names), len(ours) - 1)
         return np.where(ours[place] == names, place, -1)

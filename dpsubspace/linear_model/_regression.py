@@ -80,7 +80,7 @@ class _LinearRegression(PrivateRegressor):
             dict, bounds=FlagArray(("mapped",)), target_bounds=FlagArray(("targets",))
         ),
         "bounds_": Maybe(Pair(NumberArray(("features",), low=-math.inf, high=math.inf))),
-        # The map of rows, what mapped entries are cut to, and the weights and constants of these.
+        # The map of rows, the limit of mapped entries, and their weights and constants.
         "_model": Fixed(
             AFFINE_FORM,
             Number(0, math.inf),
@@ -92,7 +92,7 @@ class _LinearRegression(PrivateRegressor):
         "coef_std_": NumberArray(
             ("features",), ("outputs", "features"), high=math.inf, missing=True
         ),
-        # Those of public subspaces.
+        # Only with public subspaces.
         "components_": Sometimes(NumberArray(("components", "features"))),
         "n_components_": Sometimes(Whole(axis="components")),
         "spectrum_": Sometimes(NumberArray(("spectrum",), high=math.inf)),
@@ -171,11 +171,11 @@ class _LinearRegression(PrivateRegressor):
     def _warn_before_fit(
         self, plan: RegressionFit, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        if sizes.n_public:  # which decide how many numbers are learned
+        if sizes.n_public:  # public rows decide how many numbers are learned
             return
         n_samples, p = sizes.known("n_samples", "the warning"), sizes.known("n_features", "it")
         p = plan.counting(p) + 1
-        last = [*budget.parts][-1]  # noise that p weights of p columns have, all together
+        last = [*budget.parts][-1]  # noise of the p weights of p columns, all together
         warn_of_noise(self, budget, guarantee, n_samples, p**2, auto.HIDING_ROWS, last)
 
     def _store(self, found: FittedRegression, values: Values) -> None:
@@ -373,7 +373,7 @@ class DPLinearRegression(_LinearRegression):
 
     _canary = "regression"
 
-    # scikit-learn passes public rows on without being asked.
+    # scikit-learn passes public rows on without a request by the user.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
     epsilon: float | None = 1.0
@@ -587,7 +587,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
 
     _canary = "regression"
 
-    # scikit-learn passes public rows on without being asked.
+    # scikit-learn passes public rows on without a request by the user.
     __metadata_request__fit: ClassVar = {"X_public": True, "y_public": True}
 
     epsilon: float | None = 1.0

@@ -1,4 +1,4 @@
-"""Displays of scores: against epsilon, and curves that were released of a classifier."""
+"""Displays of scores: scores against epsilon, and released curves of a classifier."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class PrivacyUtilityDisplay(Display):
         if random_state is not None:
             check_integer("random_state", random_state, low=0)
         name = type(_parts(estimator)[-1]).__name__ if name is None else name
-        # Untyped: scikit-learn's own annotations do not know what comes back.
+        # Untyped: scikit-learn's own annotations do not know the type of the result.
         scorer: Any = check_scoring(estimator, scoring)
         fit_params = fit_params or {}
         n_samples = records_of(X, fit_params)[0]
@@ -199,8 +199,7 @@ class PrivacyUtilityDisplay(Display):
             return plan_of(part, X, y, fit_params)
 
         scores = np.empty((len(epsilons), n_repeats))
-        # Seeds of their own for each step of each fit: noise that is used twice cancels in
-        # differences.
+        # Each step of each fit has its own seed: noise that is used twice cancels in differences.
         source, events = np.random.SeedSequence(random_state), []
         for i, epsilon in enumerate(epsilons):
             planned = _model(estimator, float(epsilon), plan, n_samples)
@@ -384,16 +383,16 @@ def _score_name(estimator: Any, scoring: Any) -> str:
         words = "accuracy" if is_classifier(estimator) else "R²" if is_regressor(estimator) else ""
     elif isinstance(scoring, str):
         words = scoring
-    else:  # a function, or what make_scorer gives, of which only the repr names the metric
+    else:  # a function, or a scorer of make_scorer, whose metric only its repr names
         made = re.match(r"make_scorer\((\w+)", repr(scoring))
         words = made.group(1) if made else getattr(scoring, "__name__", "").strip("<>")
     return f"Test {words.replace('_', ' ') or 'score'}"
 
 
 def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_samples: int) -> Any:
-    """Clone of `estimator` of which the whole fit costs `epsilon`.
+    """Return a clone of `estimator` whose whole fit costs `epsilon`.
 
-    Private steps share it in the ratio that their own epsilons say.
+    Private steps share it in the ratio of their own epsilons.
     """
     model: Any = clone(estimator)
     parts = _parts(model)
@@ -412,7 +411,7 @@ def _model(estimator: Any, epsilon: float, plan: Callable[..., DpEvent], n_sampl
 
 
 class _ReleasedCurve(Display):
-    # Metric to ask for, and the one that has the curve.
+    # Metric to request, and the metric that has the curve.
     _metric: str
     _curve: str
     low: Any

@@ -1,4 +1,4 @@
-"""Scores of a fitted model on private rows that it was not fitted on."""
+"""Private scores of a fitted model on rows that it was not fitted on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.score_metrics import METRICS, Value
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
-# Log loss above which no row counts for more, unless the caller knows better.
+# Default bound on the log loss of a row: larger losses count as this much.
 _LOSS_BOUND = 5.0
 
 
@@ -205,7 +205,7 @@ def private_score(
     0.5
     """
     if isinstance(delta, str) and delta == "auto":
-        delta = 0.0  # Laplace noise gains next to nothing from one
+        delta = 0.0  # a delta hardly reduces Laplace noise
     target = Target(epsilon, delta, neighboring_relation).checked(pure=True)
     asked = ScoreRequest.of(metric)
     check_real("level", level, low=0, high=1)
@@ -225,7 +225,7 @@ def private_score(
     if left_out:
         rows = scored_rows(says, asked, by, X, y, groups)
     public = ["the model"] if target_bounds is None else ["the model", "bounds of the targets"]
-    if not records.grouped:  # a person's rows are shown to it alone
+    if not records.grouped:  # the model gets each person's rows separately
         public.append("that what the model says of a row depends on that row alone")
     if apart is not None:
         public.append(f"levels of groups ({len(apart.levels)})")
@@ -240,7 +240,7 @@ def private_score(
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores of what was found, with what is public about all of them."""
+    """Scores from released counts, with the public facts about all of them."""
 
     asked: ScoreRequest
     classes: np.ndarray
@@ -288,10 +288,10 @@ class _Scores:
             warn(f"{name}{whose} is NaN: {value}", PrivacyWarning, about=("score", name, group))
             value = Value(math.nan, math.nan, math.nan)
         elif plain in self.left_out:
-            pass  # as has been told before the charge
+            pass  # the user was warned before the charge
         elif plain == "roc_auc":
             of_curve = found.value("roc_curve", self.level)
-            assert isinstance(of_curve, Value)  # which noise hides where it hides the area
+            assert isinstance(of_curve, Value)  # noise hides the curve only with the area
             curve = self._score("roc_curve", "roc_curve", of_curve, found, group)
         elif METRICS[plain].error and found.sums is not None and found.sums.hides(plain):
             warn(

@@ -1,4 +1,4 @@
-"""neural_network._torch_features."""
+"""Features of rows from a frozen torch module."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import torch
 
 
-# Most rows that go through a module together on a CPU: more are hardly faster.
+# Largest number of rows that go through a module together on a CPU: more are hardly faster.
 _MOST_ROWS = 64
 
-# What `alike_sizes` has found of modules, which is not saved with them.
+# Results of `alike_sizes` for modules, which are not saved with them.
 _SIZES: WeakKeyDictionary[Any, dict[tuple[int, str, int], tuple[int, ...]]] = WeakKeyDictionary()
 
 
@@ -129,7 +129,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     (1797,)
     """
 
-    _row_by_row = True  # what becomes of a row follows from that row alone
+    _row_by_row = True  # the features of a row follow from that row alone
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_layers(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-            parameter.grad = None  # of an earlier training: it has no place in a saved model
+            parameter.grad = None  # from an earlier training: not for a saved model
         self._n_features_out = try_out(module.to(device), shape, device)
         self.module_ = module
         self._fitted_shape = shape
@@ -211,7 +211,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self, "module_")
         X = self._rows(X, reset=False)
-        # Asked again, since a model that was fitted on a GPU may be loaded elsewhere.
+        # Checked again, since a model that was fitted on a GPU may be loaded elsewhere.
         device = str(check_device(self.device, exact=False) or "cpu")
         out = np.empty((len(X), self._n_features_out), dtype=np.float32)
         failure = self._fill(out, X, device)
@@ -223,7 +223,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _fill(self, out: np.ndarray, X: np.ndarray, device: str) -> str:
         failure, before = "", versions(self.module_.to(device))
         try:
-            # The module that is kept is never called.
+            # The stored module itself is never called.
             module = throwaway(self.module_)
             for some, size in _blocks(len(X), self._sizes(device)):
                 index = np.minimum(np.arange(some.start, some.start + size), some.stop - 1)
@@ -238,9 +238,9 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return emptied(self.module_, before) or failure
 
     def _sizes(self, device: str) -> tuple[int, ...]:
-        """Numbers of rows to map at once: see :func:`alike_sizes`.
+        """Return the numbers of rows to map at once: see :func:`alike_sizes`.
 
-        Other machines have others, and other numbers of threads.
+        They differ between machines and between numbers of threads.
         """
         most = min(self.batch_size, _MOST_ROWS) if device == "cpu" else self.batch_size
         threads = torch_package().get_num_threads()
@@ -258,7 +258,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return check_rows(self, X, reset=reset, accept_sparse=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """State whose fitted module lies on the CPU: it loads where there is no GPU."""
+        """Return a state whose fitted module is on the CPU: it loads on machines without a GPU."""
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         module = state.get("module_")
         if module is None or all(part.device.type == "cpu" for part in floating_tensors(module)):
@@ -272,7 +272,7 @@ class TorchFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def _blocks(n: int, sizes: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
-    """Rows to map one after another, and how many to map in their place: the last are padded."""
+    """Yield slices of rows, and the number of rows to map for each: the last slice is padded."""
     start = 0
     for size in sizes:
         while n - start >= size or (start < n and size == sizes[-1]):

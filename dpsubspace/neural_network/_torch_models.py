@@ -630,13 +630,13 @@ class DPModuleRegressor(PrivateRegressor):
         _store_training(self, found)
 
 
-# What both have in common ---------------------------------------------------------------------
+# Shared by both -------------------------------------------------------------------------------
 
 
 def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> ModuleFit:
-    """Parameters of a fit; ValueError where one is out of its range.
+    """Return the plan of a fit; ValueError if a parameter is out of its range.
 
-    Without `bounds`, those of the targets are given, public or estimated.
+    Without `bounds`, the bounds of the targets are given, public or estimated.
     """
     target, loss, descent = (
         checked_target(estimator),
@@ -678,7 +678,7 @@ def _module_fit(estimator: Any, bounds: Bounds | None, targets: Targets) -> Modu
 
 
 def _check_public(estimator: Any, plan: ModuleFit, data: Data) -> None:
-    # Without public rows there are no directions, and so no labels to take them at.
+    # Without public rows there are no directions, and so no labels are needed for them.
     asked = data.public is not None and plan.anchors.needs_labels
     needing = {"mirror=True": plan.mirror, "labels='public' of GradientDirections": asked}
     check_labelled(needing, data.public)

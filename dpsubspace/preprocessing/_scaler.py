@@ -1,4 +1,4 @@
-"""Columns brought to known ranges, and rows to a known norm, before a private estimator.
+"""Scaling of columns to known ranges, and of rows to a known norm, before a private estimator.
 
 Where to check the privacy claim: ``fit`` runs
 :func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
@@ -38,10 +38,10 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 # Share of the rows that noise may hide at either end without a warning.
 _WORTH_TELLING = 0.1
 
-# What is public beside the sizes, by where bounds come from.
+# Public facts beside the sizes, by the source of the bounds.
 _PUBLIC = {"given": ("bounds of the features",), "public": ("X_public",)}
 
-# Rows are made shorter than their bound by this, more than float32 rounds.
+# Rows are made shorter than their bound by this, which is more than the rounding of float32.
 _ROUNDING = 1e-6
 
 
@@ -149,7 +149,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     _takes_collections = True
     _keeps_columns = True
 
-    # scikit-learn passes X_public on to this step without being asked.
+    # scikit-learn passes X_public on to this step without a request by the user.
     __metadata_request__fit = {"X_public": True}  # noqa: RUF012
 
     # Set by `fit`.
@@ -369,7 +369,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
 
 
 def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None, groups: Any = None) -> np.ndarray:
-    """Rows of `X` as a float64 or float32 array; `reset` None looks at no names."""
+    """Return rows of `X` as a float64 or float32 array; `reset` None checks no names."""
     if sparse.issparse(X):
         raise ValueError(
             "sparse rows are not supported: scaling shifts columns, which would fill them. Use"
@@ -388,5 +388,5 @@ def _dense(scaler: BoundedScaler, X: Any, *, reset: bool | None, groups: Any = N
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Middles and half widths of ranges, without overflow."""
+    """Return middles and half widths of ranges, without overflow."""
     return low / 2 + high / 2, high / 2 - low / 2

@@ -1,4 +1,4 @@
-"""How to choose public rows, and how near they are to the private ones."""
+"""Choice of public rows, and their distances to the private rows."""
 
 from dpsubspace._names import exported
 

@@ -34,13 +34,14 @@ from dpsubspace.public_data._distances import gradient_space, refuse_groups
 
 # The choice -------------------------------------------------------------------------------------
 
-# Name of the candidate that uses no public data.
+# Name of the candidate without public data.
 NONE = "none"
 
 _METHODS = ("energy", "centered_energy", "validation")
 
-# Leading directions of each set: with more, nearly everything lies on those of any set. Of 8, 16
-# and 64 the order of 8 agrees best with accuracies (benchmarks/repro_gsd.py), if not by much.
+# Number of leading directions of each set: with more, nearly everything lies along those of any
+# set. Of 8, 16 and 64, the ranking with 8 agrees best with accuracies (benchmarks/repro_gsd.py),
+# though not by much.
 _COMPONENTS = 8
 
 
@@ -300,7 +301,7 @@ def _check_names(names: list[Any]) -> None:
 
 
 def _worth_it(none: Any, method: str, sizes: Sizes, k: int, n_classes: int) -> float:
-    """Share from which on a set is better than no public data: given, or that of an estimator."""
+    """Return the share from which on a set beats no public data: given, or from an estimator."""
     if not hasattr(none, "get_params"):
         return check_real("none", none, low=0, high=1, include_high=True)
     if method != "centered_energy":

@@ -1,4 +1,4 @@
-"""Private diagnostics: what public directions miss of gradients, and how far rows are spread."""
+"""Private diagnostics: the part of gradients that public directions miss, and spreads of rows."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from dpsubspace.public_data._distances import gradient_space, refuse_groups
 
 # Projection errors ------------------------------------------------------------------------------
 
-# Most directions that are looked at where nothing else is asked for.
+# Largest number of directions if none is requested.
 _MOST = 128
 
-# Standard deviations of the noise that a bound on the stable rank keeps away from its estimate.
+# Distance of the bound on the stable rank from its estimate, in standard deviations of the noise.
 _MARGIN = 2.0
 
 
@@ -207,7 +207,7 @@ def private_projection_error(
     refuse_groups(module, records)
     if X_public is None:
         raise ValueError("`X_public` is None: pass the public rows that give the directions.")
-    # A tuple, since nothing slices what a function is given: as many rows as in `X` are fine.
+    # A tuple, since nothing slices arguments of a function: as many rows as in `X` are fine.
     given = X_public if isinstance(X_public, tuple) else (X_public,)
     sets = check_public_rows(model, X, given, records)
     refuse_private(FitData(rows, X_public=X_public), X, sets)
@@ -230,7 +230,7 @@ def exact_errors(
     n_classes: int,
     seed: int,
 ) -> ProjectionError:
-    """Errors of public rows `X` on directions of others, without noise."""
+    """Return errors of public rows `X` on directions of other public rows, without noise."""
     shape = row_shape(input_shape, X.shape[1])
     space = gradient_space(module, shape, n_classes, seed)
     space, counts = spanned_by(X_public, space, n_components)
@@ -240,7 +240,7 @@ def exact_errors(
 def spanned_by(
     rows: np.ndarray, space: GradientSpace, n_components: Any
 ) -> tuple[GradientSpace, np.ndarray]:
-    """Leading directions of public rows, and the numbers of them that are asked for."""
+    """Return the space of leading directions of public rows, and the requested numbers of them."""
     counts = _wanted(n_components)
     most = min(_MOST, space.dimension) if counts is None else int(counts[-1])
     spanned, (count,) = space.spanned([rows], most)
@@ -258,7 +258,7 @@ def spanned_by(
 
 
 def _wanted(n_components: Any) -> np.ndarray | None:
-    """Numbers of directions in increasing order; None for "auto"."""
+    """Return numbers of directions in increasing order; None for "auto"."""
     if isinstance(n_components, str) and n_components == "auto":
         return None
     if isinstance(n_components, str) or not np.size(n_components):
@@ -272,7 +272,7 @@ def _wanted(n_components: Any) -> np.ndarray | None:
 def errors_of(
     shares: np.ndarray, scale: float, counts: np.ndarray, dimension: int
 ) -> ProjectionError:
-    """Errors by the mean shares (q,) along the directions that each count adds."""
+    """Return errors from the mean shares (q,) along the directions that each count adds."""
     held = np.maximum.accumulate(np.clip(np.cumsum(shares), 0.0, 1.0))
     largest = (float(shares[0]) - _MARGIN * scale) / int(counts[0])
     return ProjectionError(

@@ -1,4 +1,4 @@
-"""The model that rows are compared by, and distances that are not private."""
+"""The model whose gradients are compared between rows, and distances that are not private."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 # A small network for images ---------------------------------------------------------------------
-# A small network for images whose gradients tell sets of images apart.
+# A small network for images whose gradients distinguish sets of images.
 
-# Channels of the two convolutions, and places along each side of what the linear layer sees.
+# Channels of the two convolutions, and places along each side of the input of the linear layer.
 _CHANNELS, _PLACES = (32, 64), 4
 
 
 def probe_network(
     input_shape: tuple[int, int, int], n_classes: int, random_state: int
 ) -> torch.nn.Module:
-    """Two convolutional layers and a linear one, after Gu, Kamath and Wu (2022).
+    """Build a network of two convolutional layers and a linear one, after Gu, Kamath and Wu (2022).
 
-    With ten classes it has 29,642 parameters for images of 3 channels and 29,066 for those of 1,
-    whatever their height and width.
+    With ten classes it has 29,642 parameters for images of 3 channels and 29,066 for images of 1
+    channel, whatever their height and width.
 
-    Images have channels, height and width. Two classes share one output. The seed is that of the
+    Images have channels, height and width. Two classes share one output. `random_state` seeds the
     parameters; the generators of torch are left alone.
     """
     import torch
@@ -77,7 +77,7 @@ def probe_network(
     rng = np.random.default_rng(random_state)
     with torch.no_grad():
         for layer in (network[0], network[2], network[6]):
-            # Uniform between bounds by the number of inputs, as torch has it.
+            # Uniform between bounds that follow from the number of inputs, as in torch.
             bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
             for parameter in (layer.weight, layer.bias):
                 drawn = rng.uniform(-bound, bound, size=tuple(parameter.shape))
@@ -86,17 +86,16 @@ def probe_network(
 
 
 # Probes -----------------------------------------------------------------------------------------
-# The model that public and private rows are compared by: a linear one, or a torch module.
+# The model whose gradients are compared between public and private rows: linear, or a torch module.
 
 
 def gradient_space(
     module: Any, shape: tuple[int, ...], n_classes: int, seed: int, device: Any = "cpu"
 ) -> GradientSpace:
-    """Space of the gradients of a model: all of it for a linear one, without any direction else.
+    """Return the space of the gradients of a model: whole if it is linear, else without directions.
 
-    The module is None, "cnn" or one of torch, as users give it, and `shape` that of one row as it
-    sees it. The public seed is that of the labels, and of the weights of a network that is built
-    in.
+    `module` is None, "cnn" or a torch module, as users give it, and `shape` is the shape of one row
+    as its input. The public `seed` draws the labels, and the weights of the built-in network.
     """
     if module is None:
         return FeatureSpace(int(np.prod(shape)))
@@ -105,10 +104,10 @@ def gradient_space(
 
 
 def refuse_groups(module: Any, records: Records) -> None:
-    """ValueError where a module is to see rows of which several belong to a person.
+    """Raise ValueError if a module would see rows of which several belong to a person.
 
-    Rows of a person who has another number of them move all later ones to other places. Labels
-    are drawn by place there, and modules round otherwise.
+    If a person has another number of rows, all later rows move to other places. There they get
+    other labels, which are drawn by place, and modules round differently.
     """
     if module is not None and records.grouped:
         raise ValueError(
@@ -126,11 +125,11 @@ def probe_gradients(
     params: Any = None,
     device: Any = "cpu",
 ) -> ModuleGradients:
-    """Gradients of a checked module, of no rows yet.
+    """Return the gradients of a checked module, for no rows yet.
 
-    ValueError if `module` is none, `params` are not its own, or it cannot be taken row by row. A
-    module of a user that ends in an activation is told of: its gradients are those of other scores
-    than the loss takes.
+    ValueError if `module` is none, `params` are not its own, or it cannot be used row by row. Warns
+    about a user's module that ends in an activation: its gradients are those of other scores
+    than the loss needs.
     """
     torch = torch_package("A `module`")
     network: Any = module
@@ -148,7 +147,7 @@ def probe_gradients(
         input_shape=shape,
         device=None if isinstance(device, str) and device == "cpu" else device,
     )
-    if not isinstance(module, str):  # one of a user
+    if not isinstance(module, str):  # a module of the user
         n_outputs = LogLoss().n_outputs(n_classes)
         where: Any = torch.device("cpu")
         checked = checked_copy(network, shape, n_outputs, where)
@@ -371,7 +370,7 @@ def optimal_transport_distance(
     return transport_cost(*(rows.sample(size, seed) for rows in sets))
 
 
-# What all distances share -------------------------------------------------------------------
+# Shared by all distances --------------------------------------------------------------------
 
 
 def _checked_sets(
@@ -436,7 +435,7 @@ def _seed(random_state: Any) -> int:
 
 
 def warn_not_private(what: str) -> None:
-    """Warn that a number which a function returns is not private."""
+    """Warn that the result of a function is not private."""
     warn(
         f"{what} is not private: it reveals something about every private row. Publish neither the"
         " number nor what is chosen by it; use GSDScorer or select_public for that.",

@@ -2,7 +2,7 @@
 
 Where to check the privacy claim: ``GSDScorer.fit`` runs
 :func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
-:class:`~dpsubspace._core.plans.gsd.GradientPlan`, of which ``run`` is the whole fit.
+:class:`~dpsubspace._core.plans.gsd.GradientPlan`, whose ``run`` is the whole fit.
 :func:`gradient_subspace_distance` is not private, and says so in a warning.
 """
 
@@ -59,8 +59,8 @@ from dpsubspace.public_data._distances import (
     warn_not_private,
 )
 
-# Directions that noise leaves, up to which a distance says little: the first is what most rows
-# have in common.
+# If noise leaves at most this many directions, a distance means little: the first direction is
+# what most rows have in common.
 _FEW = 2
 
 
@@ -273,9 +273,10 @@ def _both(X_private: Any, X_public: Any, *, images: bool) -> tuple[np.ndarray, n
 
 
 def _linear_products(sets: Sequence[np.ndarray], c: int) -> Callable[[int], np.ndarray]:
-    """Inner products of gradients of a linear model at zero weights, by the seed of the labels.
+    """Return a function from the seed of labels to inner products of gradients.
 
-    In units of the largest entry of a set, which has no part in directions.
+    The gradients are those of a linear model at zero weights, in units of the largest entry of a
+    set, which does not change directions.
     """
     wide = [X.astype(np.float64) for X in sets]
     rows = np.concatenate([X / (np.abs(X).max(initial=0.0) or 1.0) for X in wide])
@@ -455,7 +456,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
     device: Any = "cpu"
     random_state: int | np.random.RandomState | None = None
 
-    # Public data are asked for once, here, so that no user has to route them.
+    # Public data are requested once, here, so that no user has to route them.
     __metadata_request__fit: ClassVar = {"X_public": True}
 
     _saved: ClassVar = {
@@ -519,7 +520,7 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
         """
         check_is_fitted(self, "components_")
         X = check_rows(self, X, reset=False)
-        with plain_arithmetic(None):  # warnings would tell of rows
+        with plain_arithmetic(None):  # warnings would reveal something about rows
             return self._space.shares(X, self._directions)
 
     def distance(self, X_public: Any, y_public: Any = None) -> float:
@@ -643,9 +644,9 @@ class GSDScorer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstima
 
     def _store(self, found: FittedSpectrum, about: tuple[GradientSpace, int | None, bool]) -> None:
         (space, k, self.within_public_span_), spectrum = about, found.spectrum
-        # Directions that do not stand out of the noise would be compared with chance.
+        # To compare directions that do not stand out of the noise would be to compare noise.
         k = max(1, int(np.count_nonzero(spectrum.energies))) if k is None else k
-        # In one piece, as files have it: products with other layouts round otherwise.
+        # Contiguous, as in saved files: products with other memory layouts round differently.
         self._space, self._directions = space, np.ascontiguousarray(spectrum.components[:k])
         self.energies_: np.ndarray = spectrum.energies[:k]
         self.span_energy_: float = min(1.0, spectrum.total)

@@ -1,4 +1,4 @@
-"""The plot of what the leading directions of public gradients miss."""
+"""The plot of projection errors: the part of gradients that leading public directions miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of how near sets of rows are: bars for candidates, a heat map for many sets."""
+"""Plots of distances between sets of rows: bars for candidates, a heat map for many sets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dpsubspace._names import public
 from dpsubspace.public_data._distances import optimal_transport_distance, task2vec_distance
 from dpsubspace.public_data._gsd import gradient_subspace_distance
 
-# Distances that are known by name.
+# Distances by name.
 _DISTANCES = {
     "gradient_subspace": gradient_subspace_distance,
     "optimal_transport": optimal_transport_distance,
     "task2vec": task2vec_distance,
 }
 
-# Inches that a figure has around its names, for each bar or cell, and for each letter of a name.
+# Inches of a figure around its names, for each bar or cell, and for each letter of a name.
 _MARGIN, _BAR, _CELL, _LETTER = 3.0, 0.35, 0.7, 0.1
 
 

@@ -1,4 +1,4 @@
-"""The plot of a budget: which fit or release took how much of it, and what is left."""
+"""The plot of a budget: how much of it each fit or release used, and how much is left."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dpsubspace.exceptions import PrivacyError
 from dpsubspace.reports._report_subject import Account, account_of
 from dpsubspace.reports._report_words import described
 
-# More bars than this are drawn as one.
+# Largest number of bars; further ones are drawn as one.
 _MOST_BARS = 24
 
-# A hue that is told from grey with any colour vision; what is left is hatched besides.
+# A hue that differs from grey with any colour vision; the bar of the rest is hatched as well.
 _TAKEN, _LEFT = "#0072b2", "#e6e6e6"
 
-# Inches of a bar, of a letter of its name, and of everything else.
+# Inches for a bar, for a letter of its name, and for everything else.
 _BAR, _LETTER, _MARGIN = 0.36, 0.085, 2.5
 
 
@@ -335,9 +335,10 @@ def _sq_mus(account: Account, delta: float) -> list[float]:
 
 
 def _charged(ledger: PrivacyLedger, sq_mus: list[float]) -> tuple[list[float], float]:
-    """Bars of a ledger, and what is left, where some is charged or set apart by its epsilon.
+    """Return bars of a ledger, and what is left, if some is charged or set apart by epsilon.
 
-    `sq_mus` are those of the dominating Gaussian mechanisms, which stay where these are charged.
+    `sq_mus` are squares of mu of the dominating Gaussian mechanisms. They are kept for entries that
+    are charged by mu.
     """
 
     def beside(epsilon: float) -> float:
@@ -381,7 +382,7 @@ def _of_one_fit(
 
 
 def _names_of_parts(estimator: Any, guarantee: PrivacyGuarantee) -> list[str] | None:
-    """What a fit calls its releases, where its plan can be made again from public sizes."""
+    """Return the names of a fit's releases if its plan follows from public sizes, else None."""
     if not hasattr(estimator, "_budget") or guarantee.n_samples is None:
         return None
     classes = len(getattr(estimator, "classes_", ()))

@@ -1,4 +1,4 @@
-"""The report for whoever answers for the data: what was promised, to whom, and what was not."""
+"""The privacy report for the person responsible for the data: the guarantee and its limits."""
 
 from __future__ import annotations
 
@@ -364,7 +364,7 @@ def privacy_report(
     return PrivacyReport(account, said, today, file)
 
 
-# What stands beside the promise -----------------------------------------------------------------
+# Notes beside the guarantee ---------------------------------------------------------------------
 
 
 def _learnt(attacker: Attacker | None) -> dict[str, Any] | None:
@@ -415,7 +415,7 @@ def _known(fields: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _registry(account: Account, said: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Fields of the registry's three tiers; what is not known is left to the curator."""
+    """Return fields of the registry's three tiers; unknown ones are left to the curator."""
     total, attacker = account.total, account.attacker
     product = said["product"]
     kind = {"release": "Statistic", "ledger": "Models and statistics"}.get(
@@ -532,7 +532,7 @@ def _versions() -> dict[str, str]:
 
 
 def _made_with(account: Account) -> str:
-    """Which versions made what was released, as far as that is recorded."""
+    """Return a sentence on the versions that made the releases, as far as they are recorded."""
     found = {item.guarantee.version for item in account.items}
     if not found or "" in found:
         return "The versions with which the releases were made are not all recorded."

@@ -1,4 +1,4 @@
-"""How a report is written: numbers in words, and sections as text and as HTML."""
+"""The layout of a report: numbers in words, and sections as text and as HTML."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Section:
 
 
 def up(value: float) -> str:
-    """A bound from above, rounded up."""
+    """Format an upper bound, rounded up."""
     return rounded(value, math.ceil)
 
 
 def percent(value: float) -> str:
-    """A share in percent, rounded up, and 100 % only where it is that."""
+    """Format a share in percent, rounded up; "100 %" only if it is exactly that."""
     if value <= 0 or value >= 1:
         return f"{100 * value:g} %"
     text = f"{float(rounded(100 * value, math.ceil, 3)):g}"
@@ -54,7 +54,7 @@ def percent(value: float) -> str:
 
 
 def one_in(value: float) -> str:
-    """A small probability as "1 in N", rounded up."""
+    """Format a small probability as "1 in N", rounded up."""
     if value > 0.1:
         return percent(value)
     return f"1 in {float(f'{rounded(1 / value, math.floor, 2)}'):,.0f}"
@@ -122,7 +122,7 @@ def _table_lines(table: Table) -> list[str]:
 
 # HTML -------------------------------------------------------------------------------------------
 
-# Dark text on white, by day and by night: a report is filed and printed.
+# Dark text on white, also in dark mode: a report is filed and printed.
 _STYLE = """
 .dpsubspace-report {max-width: 60rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word;
  background: #fff; color: #1a1a1a; font: 1rem/1.5 system-ui, "Segoe UI", Helvetica, sans-serif}
@@ -151,7 +151,7 @@ _STYLE = """
 
 
 def fragment(title: str, sections: Sequence[Section]) -> str:
-    """All sections as HTML that can stand within a page; needs nothing from anywhere."""
+    """Return all sections as HTML to put into a page; it needs no other files."""
     parts = [f"<style>{_STYLE}</style>", '<main class="dpsubspace-report">', _tag("h1", title)]
     for i, section in enumerate(sections):
         parts.append(f'<section aria-labelledby="dpsubspace-section-{i}">')
@@ -202,6 +202,6 @@ def _tag(name: str, words: str) -> str:
 
 
 def _marked(words: str) -> str:
-    """Escaped text in which what is left to fill in stands out."""
+    """Return escaped text in which blanks to fill in are highlighted."""
     filled = f'<span class="fill">{FILL_IN}</span>'
     return html.escape(words).replace(FILL_IN, filled)

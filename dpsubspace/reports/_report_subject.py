@@ -1,8 +1,8 @@
-"""What a report is about: what was released, what all of it costs, and what nobody paid for.
+"""The subject of a report: its releases, their total cost, and uses of the rows without a charge.
 
-Everything is told from fitted models and their parameters, never from the rows. What cannot be
-told is refused, or said to be a reason why there is no guarantee: a report errs on the side of
-the people whose records they are.
+Everything is read from fitted models and their parameters, never from the rows. If they do not
+show something, the report is refused, or names this as a reason why there is no guarantee: a report
+errs on the side of the people whose records they are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dpsubspace.budget._ledger import PrivacyLedger
 from dpsubspace.budget._planner import PublicSizes, statement_of
 from dpsubspace.exceptions import PrivacyError
 
-# Splitters of which the number of splits says how many records are in each.
+# Splitters whose number of splits determines how many records are in each split.
 _FOLDS = (KFold, StratifiedKFold)
 
 
@@ -51,7 +51,7 @@ class Item:
     guarantee: PrivacyGuarantee
     count: int = 1
     date: str = ""
-    what: str = ""  # in a line, where its class is known
+    what: str = ""  # one line about it, if its class is known
 
 
 class LedgerBudget(NamedTuple):
@@ -61,7 +61,7 @@ class LedgerBudget(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What an attacker can learn at most of what was spent, or under a budget."""
+    """The most that an attacker can learn from the past releases, or from a whole budget."""
 
     of: str
     epsilon: float
@@ -70,35 +70,35 @@ class Bound(NamedTuple):
 
 @dataclass
 class Account:
-    """What a report says of its subject; see :func:`account_of`."""
+    """The facts of a report about its subject; see :func:`account_of`."""
 
-    subject: str  # Name of what the report is about
+    subject: str  # Name of the subject
     # One of "fit", "release", "pipeline", "model", "search", "cross-validation", "ledger".
     kind: str
-    items: list[Item]  # Everything that was paid for
-    total: PrivacyGuarantee  # What all of it costs together
+    items: list[Item]  # All fits and releases that were charged
+    total: PrivacyGuarantee  # Guarantee of all of them together
     # Why there is no guarantee for the subject as a whole; empty if there is one.
     reasons: list[str] = field(default_factory=list)
-    # What the guarantee depends on that is easily overlooked.
+    # Conditions of the guarantee that are easily overlooked.
     cautions: list[str] = field(default_factory=list)
-    # What looked at private rows, or may have, and is in no sum.
+    # Computations that used private rows, or may have, and are in no sum.
     uncharged: list[str] = field(default_factory=list)
-    # What the curator has to answer for, since no program can see it.
+    # Facts that the curator has to vouch for, since no program can see them.
     vouched: list[str] = field(default_factory=list)
     planned: bool = False  # Whether nothing has been fitted yet
     budget: LedgerBudget | None = None  # of a ledger
-    # What a ledger saw that no sum counts, and that is no reason against a guarantee.
+    # Observations of a ledger that no sum counts, and that are no reason against a guarantee.
     alarms: list[str] = field(default_factory=list)
-    seen: tuple[tuple[str, str, int], ...] = ()  # All that it saw; see ``_workflow.seen``
+    seen: tuple[tuple[str, str, int], ...] = ()  # All observations; see ``_workflow.seen``
 
     @property
     def bounded(self) -> bool:
-        """Whether something bounds what all of it reveals."""
+        """Whether there is a bound on what all releases together reveal."""
         return not self.reasons and self.total.epsilon < math.inf
 
     @property
     def overspent(self) -> bool:
-        """Whether more was recorded than a ledger's budget, which is no promise then."""
+        """Whether more was recorded than a ledger's budget, which then guarantees nothing."""
         return self.budget is not None and self.total.epsilon > self.budget.epsilon * (1 + 1e-9)
 
     @property
@@ -107,31 +107,31 @@ class Account:
 
     @property
     def promised(self) -> float:
-        """Epsilon that a reader has to reckon with: the budget, or what was spent if it is more."""
+        """Epsilon that a reader must assume: the budget, or the epsilon spent if it is larger."""
         spent = self.total.epsilon
         return spent if self.budget is None else max(spent, self.budget.epsilon)
 
     @cached_property
     def attacker(self) -> Attacker | None:
-        """What an attacker may learn of what was spent; None where nothing bounds it."""
+        """What an attacker may learn from the past releases; None if nothing bounds it."""
         if not self.bounded:
             return None
         total = self.total
-        if self.overspent:  # by the same rule as a budget, which breaking it must not improve on
+        if self.overspent:  # same rule as for a budget: exceeding it must not look better
             return Attacker.of_promise(total.epsilon, total.delta)
         promised = (total.event, total.epsilon, total.delta, total.neighboring_relation)
         return Attacker.of(*promised, adaptive=self.budget is not None)
 
     @cached_property
     def at_budget(self) -> Attacker | None:
-        """The same for all that a budget allows; None where there is none, or it does not hold."""
+        """What an attacker may learn from a whole budget; None without one, or if it is broken."""
         if self.budget is None or not self.holds:
             return None
         return Attacker.of_promise(self.budget.epsilon, self.budget.delta)
 
     @property
     def attackers(self) -> list[Bound]:
-        """Both, as far as there is something to learn; what is promised comes last."""
+        """Both bounds, as far as there is something to learn; the promised one comes last."""
         found = []
         if self.attacker is not None and self.total.epsilon:
             found.append(Bound("spent so far", self.total.epsilon, self.attacker))
@@ -194,7 +194,7 @@ def _of_model(model: Any, sizes: PublicSizes) -> Account:
 
 
 def _steps(node: Node) -> Iterator[Node]:
-    """Pipelines and ColumnTransformers with all of their steps, and what was fitted before."""
+    """Yield Pipelines and ColumnTransformers with all of their steps, and models fitted before."""
     if node.kind == FROZEN and any(each.kind == PRIVATE for each in node.walk()):
         yield from _steps(node.inside[0])
         return
@@ -209,7 +209,7 @@ def _steps(node: Node) -> Iterator[Node]:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether all that it does with rows is what its steps do, and what a ledger asks of it."""
+    """Return whether a node uses rows only by its steps, and in ways that a ledger checks."""
     return type(node.model) in (Pipeline, ColumnTransformer)
 
 
@@ -218,14 +218,17 @@ def _asked(node: Node) -> tuple[Node, ...]:
 
 
 def _refitted(node: Node) -> Iterator[Node]:
-    """Steps of a pipeline with one statement that were fitted by themselves, and have another."""
+    """Yield steps that were fitted by themselves, in a pipeline that has one guarantee.
+
+    Such a step has a guarantee of its own.
+    """
     if node.kind == PRIVATE and isinstance(node.model, Pipeline):
         whole = getattr(node.model, "privacy_", None)
         yield from (s for s in node.inside if getattr(s.model, "privacy_", whole) is not whole)
 
 
 def _learns(node: Node) -> bool:
-    """Whether nothing says that this learns nothing without privacy."""
+    """Return whether a node may have learned from the rows without privacy."""
     return node.kind in (FITS, CHOOSES, LEARNS) and not _is_open(node)
 
 
@@ -327,7 +330,7 @@ def _of_search(search: Any, sizes: PublicSizes) -> Account:
         failed += sum(missing)
         try:
             plans = _plans_of(search, params, replace(sizes, n_samples=n_train), delta)
-        except ValueError:  # parameters that no fit takes release nothing
+        except ValueError:  # parameters that every fit refuses release nothing
             if not all(missing):
                 raise
             refused += 1
@@ -388,14 +391,14 @@ def _plans_of(
 def _training_rows(
     search: Any, refit: Account | None, sizes: PublicSizes
 ) -> tuple[int, float | None]:
-    """Least number of records of a fit in a split, and the delta that "auto" stood for there."""
+    """Return the least number of records of a fit in a split, and the delta of "auto" there."""
     n = sizes.n_samples if refit is None else refit.total.n_samples
     delta = None
     if refit is not None and n is not None and refit.total.delta != default_delta(n):
-        delta = refit.total.delta  # that of a ledger around the search, or one that was given
+        delta = refit.total.delta  # from a ledger around the search, or a given one
     if sizes.n_train is not None:
         return check_integer("n_train", sizes.n_train, low=1), delta
-    # Repeated folds have more splits than folds, and others as they like.
+    # Repeated folds have more splits than folds, and other splitters any number.
     folds = search.cv is None or isinstance(search.cv, int) or type(search.cv) in _FOLDS
     grouped = "Group" in type(search.cv).__name__ or (
         refit is not None and refit.total.unit != "row"
@@ -486,7 +489,7 @@ def _of_ledger(ledger: PrivacyLedger) -> Account:
     return account
 
 
-# A charge keeps its cost, and not what its release took to be public.
+# A charge keeps its cost, but not the quantities that its release assumed to be public.
 _TAKEN_AS_PUBLIC = (
     "what each fit or release took to be public, such as the number of records, the names of the"
     " columns, all settings but the seed, and labels, which may have been read from the private"
@@ -518,7 +521,7 @@ def _item(ledger: PrivacyLedger, entry: LedgerEntry) -> Item:
 
 
 def _summed(subject: str, kind: str, items: list[Item]) -> Account:
-    """All items together: what composes, and why there is no sum where it does not."""
+    """Return the account of all items together, with the reasons if they do not compose."""
     guarantees = [item.guarantee for item in items]
     first, reasons = guarantees[0], []
     paid = [g for g in guarantees if g.epsilon > 0] or [first]

@@ -1,4 +1,4 @@
-"""What a report says: sections in plain English, with the numbers that stand behind them."""
+"""The text of a report: sections in plain English, with the numbers behind them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_POSITIVES = (0.001, 0.01, 0.1)
 
-# At most so many rows of a table; the rest is one row.
+# Largest number of rows of a table; further rows are shown as one.
 _MOST_ROWS = 40
 
-# What only the curator can say, by the name of the parameter.
+# Fields that only the curator can fill in, by the name of the parameter.
 CURATED = {
     "curator": "Curator",
     "use": "Intended use",
@@ -62,7 +62,7 @@ def described(event: DpEvent) -> str:
 
 
 def verdict_of(account: Account) -> str:
-    """The first sentences, for somebody who reads no other."""
+    """Return the first sentences, for a reader who reads nothing else."""
     weak, said = weakness_of(account), _verdict_of(account)
     if weak:
         said = f"{weak.upper()}: an epsilon of {up(account.promised)}. {said}"
@@ -85,7 +85,7 @@ _SEEDED_LEDGER = (
 
 
 def is_seeded(account: Account) -> bool:
-    """Whether noise came, or may have come, from a seed."""
+    """Return whether noise came, or may have come, from a seed."""
     return not account.total.secure and (account.total.epsilon > 0 or account.budget is not None)
 
 
@@ -235,7 +235,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _large(value: float, towards: Callable[[float], int]) -> str:
-    """A number of a few digits, as it is said."""
+    """Format a large number with a few digits, as it is spoken."""
     for size, name in ((1e9, " billion"), (1e6, " million")):
         if value >= size:
             return f"{float(rounded(value / size, towards, 2)):g}{name}"
@@ -255,7 +255,7 @@ def unit_of(total: PrivacyGuarantee) -> str:
 
 
 def hidden_of(total: PrivacyGuarantee) -> str:
-    """What is kept secret, within the limits of epsilon and delta."""
+    """Return what is kept secret, within the limits of epsilon and delta."""
     if total.neighboring_relation == "zero_out":
         return f"whether a {total.unit} was used"
     return f"what {_contents(total.unit)}"
@@ -266,7 +266,7 @@ def _contents(unit: str, which: str = "a") -> str:
 
 
 def _in_words(account: Account) -> str:
-    """The promise for somebody who has not heard of it, with one number."""
+    """Explain the guarantee to a reader who does not know the field, with one number."""
     unit, prior, attacker = account.total.unit, PRIORS[0], account.attackers[-1].attacker
     about, believed = f"whether any particular {unit} was used", f"this {unit} was used"
     if account.total.neighboring_relation == "replace_one":
@@ -295,7 +295,7 @@ def _in_words(account: Account) -> str:
 
 
 def _except(unit: str, attacker: Attacker, of: str = "") -> str:
-    """How often the noise hides less than a belief says."""
+    """Return a sentence on how often an attacker's belief may exceed its bound."""
     return (
         f"For each {unit}, the random noise leaves a probability of at most"
         f" {one_in(attacker.surprise)} that such an attacker becomes more certain than this{of}."
@@ -303,7 +303,7 @@ def _except(unit: str, attacker: Attacker, of: str = "") -> str:
 
 
 def _than_one_fit(account: Account, attacker: Attacker) -> str:
-    """Why a belief is larger than in the report of a fit: of that, all of the curve is known."""
+    """Explain why the bound is larger than for a single fit, whose whole privacy curve is known."""
     epsilon, delta = attacker.epsilon, attacker.delta
     mu = math.sqrt(gaussian_sq_mu(epsilon, delta))
     fit = Attacker(epsilon, delta, mu, 0.0, exact=True)
@@ -472,7 +472,7 @@ def _or_unknown(epsilon: float | None) -> str:
 
 
 def _headed(account: Account, words: str) -> list[str]:
-    """Heading of a column of bounds; of two where a ledger may spend more than it has."""
+    """Return headings of the columns of bounds: a ledger may have one more for its whole budget."""
     if account.budget is None:
         return [words]
     return [f"{words} ({bound.of})" for bound in account.attackers]

@@ -155,14 +155,14 @@ class CoefficientDisplay(Display):
             ax.set_xscale("log")
         closed = np.isfinite(low) & np.isfinite(high) & ((low > 0) | (not self.odds))
         shown = np.concatenate([[none], low[closed], high[closed]])
-        # Of all intervals that have ends; those that have none go as far as the axes do.
+        # The axes span all intervals that have ends; the others extend over the whole axes.
         if self.odds:
             left, right = shown.min() / 1.2, shown.max() * 1.2
         else:
             margin = 0.05 * max(float(np.ptp(shown)), 1e-12)
             left, right = shown.min() - margin, shown.max() + margin
         ax.set_xlim(left, right)
-        if self.odds:  # plain numbers, and not powers of ten
+        if self.odds:  # plain numbers, not powers of ten
             ax.xaxis.set_major_formatter("{x:g}")
             ax.xaxis.set_minor_formatter("{x:g}" if right < 10 * left else "")
         ends = np.clip(low, left, right), np.clip(high, left, right)

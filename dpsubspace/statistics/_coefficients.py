@@ -33,10 +33,11 @@ from dpsubspace._names import imported, public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import as_html, as_text
 
-# What of a term lies along directions in which classes are separate, if it is touched by that.
+# A term is affected by separate classes if more than this part of its direction lies along
+# directions in which classes are separate.
 _TOUCHES = 1e-6
 
-# Share of the coefficients without a finite interval from which on a warning says so.
+# Share of coefficients without a finite interval from which on the user is warned.
 _MANY = 0.25
 
 
@@ -201,7 +202,7 @@ class PrivateCoefficients(PrivateResult):
         page = as_html(self._title, self._printed(), 1)
         return f"{page}<p>{html.escape(self._footnote)}</p>"
 
-    # What is printed ------------------------------------------------------------------------
+    # Printing -------------------------------------------------------------------------------
 
     @property
     def _title(self) -> str:
@@ -235,7 +236,7 @@ class PrivateCoefficients(PrivateResult):
         return columns
 
     def _printed(self) -> list[list[str]]:
-        """Cells of the printed table, its head first."""
+        """Return the cells of the printed table, its head first."""
         interval = f"{100 * self.level:g}% interval"
         columns = self._columns()
         head = ["", "coefficient", interval]
@@ -474,10 +475,10 @@ def _warn_of_no_ends(found: PrivateCoefficients) -> None:
 
 
 def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
-    """Say why there are terms without an estimate, of exact equations, in which nothing is hidden.
+    """Warn why terms have no estimate, if equations are exact and noise hides nothing.
 
-    Rows have no such direction where columns are sums of others, and classes are separate along
-    it where it tells them apart without an error.
+    If columns are sums of others, rows do not vary along the direction of the term. Classes are
+    separate along a direction that distinguishes them without an error.
     """
     separate, sums, apart_along = [], [], np.asarray(equations.separate)
     for term in without:
@@ -507,7 +508,7 @@ def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
 def _as_table(
     X: Any, schema: Any, target: Any, bounds: Any, target_bounds: Any, groups: Any
 ) -> tuple[Any, Schema, str]:
-    """Rows, their schema, and the name of the target in it."""
+    """Return rows, their schema, and the name of the target in the schema."""
     if schema is not None:
         if bounds is not None or target_bounds is not None:
             raise ValueError("give a `schema`, or `bounds` and `target_bounds`, not both.")
@@ -544,7 +545,7 @@ def _as_table(
 
 
 def _rows_and_targets(X: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of an array; ValueError without any of them, or how many rows there are."""
+    """Return rows and targets as numbers; error messages have no values and no number of rows."""
     message = "`target` must have one entry for each row of `X`, and has several."
     try:
         who = named("private_coefficients")

@@ -11,7 +11,7 @@ from dpsubspace._core.ground.plotting import Display, styled
 from dpsubspace._names import public
 from dpsubspace.statistics._table_counts import PrivateCounts
 
-# Most categories of a second column that are drawn as bars side by side; more make a map.
+# Largest number of categories of a second column for bars side by side; more make a map.
 _SIDE_BY_SIDE = 6
 
 
@@ -123,7 +123,7 @@ class PrivateCountsDisplay(Display):
         for i, name in enumerate(names):
             arrays = (found.counts, found.low, found.high)
             counts, low, high = (a[:, i] if of_both else a for a in arrays)
-            # Counts that somebody else has put together may lie outside of their intervals.
+            # Counts in objects that a user has built may lie outside of their intervals.
             whiskers = np.maximum([counts - low, high - counts], 0.0)
             label = f"{found.columns[-1]} {name}" if of_both else None
             usual = {"yerr": whiskers, "label": label, "alpha": 0.75, "capsize": 2}

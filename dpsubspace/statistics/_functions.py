@@ -120,7 +120,7 @@ def private_quantile(
     """
     target = Target(epsilon, delta, neighboring_relation).checked()
     levels = np.asarray(level)
-    column = hasattr(level, "to_list")  # perhaps of rows, whose values no message has
+    column = hasattr(level, "to_list")  # perhaps of private rows: no message may have its values
     if levels.ndim > 1 or levels.size == 0 or (column and not np.all((levels > 0) & (levels < 1))):
         raise ValueError("`level` must be a number or a list of numbers in (0, 1).")
     for value in levels.ravel().tolist():

@@ -1,4 +1,4 @@
-"""Released tables in text and in HTML."""
+"""Released tables as text and as HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def as_text(lines: Sequence[Sequence[str]], n_left: int) -> list[str]:
-    """Lines of a table whose first columns stand to the left, and others to the right."""
+    """Return lines of a table with the first `n_left` columns aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
@@ -19,7 +19,7 @@ def as_text(lines: Sequence[Sequence[str]], n_left: int) -> list[str]:
 
 
 def as_html(title: str, lines: Sequence[Sequence[str]], n_left: int) -> str:
-    """A table in HTML, the first line as its head."""
+    """Return a table as HTML, with the first line as its head."""
 
     def row(line: Sequence[str], tag: str) -> str:
         sides = ("left" if place < n_left else "right" for place in range(len(line)))

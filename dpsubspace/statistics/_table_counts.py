@@ -29,7 +29,7 @@ from dpsubspace._core.tables.schema import as_schema
 from dpsubspace._names import imported, public
 from dpsubspace.statistics._printed_tables import as_html, as_text
 
-# Most cells of a table, and most rows of it that are printed.
+# Largest number of cells of a table, and of rows that are printed.
 _MOST, _PRINTED = 10_000_000, 40
 
 
@@ -195,7 +195,7 @@ class PrivateCounts(PrivateResult):
         )
 
     def _lines(self) -> tuple[list[list[str]], int]:
-        """Cells of a printed table, its head first, and how many rows are left out."""
+        """Return the cells of a printed table, its head first, and the number of rows left out."""
         n_cells, lines = self.counts.size, [[*self.columns, "count", "low", "high"]]
         for place in range(min(n_cells, _PRINTED)):
             at = np.unravel_index(place, self.counts.shape)
@@ -386,7 +386,7 @@ def private_counts(
 
 
 def _unlisted(found: PrivateCounts, axes: Sequence[CellColumn]) -> dict[str, float]:
-    """Least share of values that are not listed, of columns of categories, by released counts."""
+    """Return the least share of unlisted values of columns of categories, by released counts."""
     codes = {axis.name: axis.n_values for axis in axes if axis.edges is None}
     return {name: float(found.margin(name).low[cell]) / found.n for name, cell in codes.items()}
 

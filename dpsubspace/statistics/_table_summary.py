@@ -1,4 +1,4 @@
-"""A private summary of a table, by group: what papers print as their first table."""
+"""A private summary of a table, by group, like the first table of many papers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PrivateComparison:
     """Difference of one number between two groups, with its interval; printing shows both."""
 
     name: str
-    groups: tuple[Any, Any]  # The first less the second
+    groups: tuple[Any, Any]  # The first minus the second
     value: float
     low: float
     high: float
     level: float
-    population: bool  # Whether it is about what the rows are drawn from, and not these rows
+    population: bool  # Whether it is about the population of the rows, not about these rows
 
     def __repr__(self) -> str:
         about = "noise and sampling" if self.population else "noise alone"
@@ -228,7 +228,7 @@ class PrivateSummary(PrivateResult):
         return PrivateComparison(name, pair, value, low, high, self.level, bool(population))
 
     def _sampling(self, entry: SummaryEntry) -> float:
-        """Variance of a mean or of a share over samples of a population."""
+        """Return the variance of a mean or of a share over samples of a population."""
         where: dict[str, Any] = {"group": entry.group}
         size = self.entry("", "count", **where).value
         gaps = [
@@ -255,7 +255,7 @@ class PrivateSummary(PrivateResult):
             (e.column, e.category, e.group): e for e in self.entries if e.statistic == "share"
         }
         counted = [e for e in self.entries if e.statistic == "count"]
-        # What noise hides is 0 in all groups.
+        # Unlisted values that noise hides have a count of 0 in all groups.
         empty = {(e.column, e.category) for e in counted if e.category == UNLISTED}
         empty -= {(e.column, e.category) for e in counted if e.value > 0}
         outside = any(e.group == NO_GROUP and e.value > 0 for e in counted)
@@ -283,7 +283,7 @@ class PrivateSummary(PrivateResult):
 
 def _of_number(entry: SummaryEntry) -> str:
     width = entry.high - entry.low
-    if math.isnan(width):  # without noise, of no values
+    if math.isnan(width):  # without noise, if there are no values
         return "none"
     width = 0.0 if width <= 1e-9 * abs(entry.high) else width
     digits = 2 if width == 0 else min(max(1 - math.floor(math.log10(width)), 0), 6)
@@ -296,7 +296,7 @@ def _of_number(entry: SummaryEntry) -> str:
 
 
 def _of_count(entry: SummaryEntry, share: SummaryEntry) -> str:
-    if math.isnan(share.value):  # of no rows
+    if math.isnan(share.value):  # a share of no rows
         return f"{entry.value:,.0f} (share unknown)"
     value, low, high = (f"{100 * each:.1f}" for each in share[4:])
     interval = f", {low} to {high}" if share.high > share.low else ""

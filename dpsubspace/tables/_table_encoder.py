@@ -2,7 +2,7 @@
 
 Where to check the privacy claim: the encoding of a row (``_core/tables/encoding.py``) follows from
 the row itself and from public quantities. The only releases are ranges that are estimated
-privately, by :class:`~dpsubspace._core.plans.ranges.RangeSearch`, in :meth:`TableEncoder._learn`.
+privately, by :class:`~dpsubspace._core.plans.table.EncodingPlan`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpsubspace._core.accounting.budget import Budget, Sizes, Target
-from dpsubspace._core.fits.estimator import PrivateCall, PrivateEstimator, checked_target
+from dpsubspace._core.accounting.budget import Target
+from dpsubspace._core.fits.estimator import (
+    CheckedFit,
+    FitData,
+    PrivateEstimator,
+    checked_target,
+)
 from dpsubspace._core.fits.outputs import lazily
 from dpsubspace._core.fits.saved import FEATURES
 from dpsubspace._core.ground.checks import check_bool, check_choice, is_collection
 from dpsubspace._core.ground.forms import ByName, Fixed, Flag, Number, Sometimes
-from dpsubspace._core.plans.ranges import EncodingPlan, RangeSearch, read_rows
+from dpsubspace._core.plans.table import EncodingPlan, read_rows
 from dpsubspace._core.release.noise import as_noise
-from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import check_groups
-from dpsubspace._core.rows.remote import side_by_side
-from dpsubspace._core.tables.encoding import ENCODING_FORM, LEARNED
+from dpsubspace._core.tables.encoding import ENCODING_FORM, LEARNED, Encoding
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.schema import (
     SCHEMA_FORM,
@@ -227,19 +231,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         PrivacyError
             If noise would hide a range that is to be estimated privately.
         """
-        target, plan = checked_target(self), self._plan()
-        table, _ = read_rows(X, plan.schema, groups=groups)
-        warn_of_dropped(X, plan.schema)
-        records = check_groups(groups, table.numbers)
-        purchase = plan.purchase()
-        purchase.check_found(target, table.numbers)
-        budget = purchase.budget(target, records.n)
-        purchase.check_legible(budget, records)
-        noise, public = as_noise(self.random_state).child("table"), ("schema of the table",)
-        releases = PrivateCall(self, budget, noise, records, len(plan.schema), public).open()
-        self._learn(target, plan, purchase, table.numbers, releases)
-        self._reordered = is_reordered(X, plan.schema)
-        return self
+        noise = as_noise(self.random_state).child("table")
+        return self._fit_by(self._plan(), X, groups=groups, noise=noise)
 
     def transform(self, X: Any) -> np.ndarray:
         """Encode rows, each by itself.
@@ -293,44 +286,31 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     # The fit --------------------------------------------------------------------------------
 
     def _plan(self) -> EncodingPlan:
+        return self._encoding_plan(checked_target(self))
+
+    def _encoding_plan(self, target: Target) -> EncodingPlan:
+        """Parameters of the encoding, as fine as the budget of a whole fit carries."""
         if not isinstance(self.interactions, str):
             check_bool("interactions", self.interactions)
         else:
             check_choice("interactions", self.interactions, (True, False, "auto", LEARNED))
-        return EncodingPlan(as_schema(self.schema), self.interactions)
-
-    def _budget(self, sizes: Sizes) -> Budget:
-        return self._plan().purchase().budget(checked_target(self), sizes.n_samples)
-
-    def _learn(
-        self,
-        target: Target,
-        plan: EncodingPlan,
-        purchase: RangeSearch,
-        numbers: np.ndarray,
-        releases: Releases,
-        targets: np.ndarray | None = None,
-    ) -> dict[str, tuple[float, float]]:
-        """Estimate ranges and store the encoding; the ranges that were found.
-
-        Numbers are private columns (n_rows, n_numbers) in the order of the schema. Targets (n_rows,
-        n_targets), whose ranges are estimated as well, come after them.
-        """
-        schema, ranges = plan.schema, {}
-        if purchase.names:
-            values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
-            if targets is not None:
-                values = side_by_side(values, targets)
-            ranges = purchase(values, releases)
-        encoding = plan.encoding(target, releases.records_of(numbers).n).with_ranges(
-            {name: ranges[name] for name in schema.private_ranges}
+        return EncodingPlan(
+            target=target, schema=as_schema(self.schema), interactions=self.interactions
         )
-        self.schema_: Schema = schema
-        self.ranges_: dict[str, Any] = dict(encoding.ranges)
-        self.n_features_in_ = len(schema)
-        self.feature_names_in_: np.ndarray = np.array([*schema], dtype=object)
-        self.encoding_ = encoding  # last: now it can transform
-        return ranges
+
+    def _check(self, plan: EncodingPlan, given: FitData) -> CheckedFit:
+        table, _ = read_rows(given.X, plan.schema, groups=given.groups)
+        warn_of_dropped(given.X, plan.schema)
+        data = Data(table, np.empty(0), 0, check_groups(given.groups, table.numbers))
+        return CheckedFit(plan, data, ("schema of the table",), is_reordered(given.X, plan.schema))
+
+    def _store(self, found: Encoding, reordered: bool) -> None:
+        self.schema_: Schema = found.schema
+        self.ranges_: dict[str, Any] = dict(found.ranges)
+        self.n_features_in_ = len(found.schema)
+        self.feature_names_in_: np.ndarray = np.array([*found.schema], dtype=object)
+        self._reordered = reordered
+        self.encoding_ = found  # last: now it can transform
 
 
 def warn_of_dropped(X: Any, schema: Schema) -> None:

@@ -1,58 +1,55 @@
 """From a raw table to a private model in one call, with one budget for all of it.
 
-Where to check the privacy claim: :meth:`TabularPipeline.fit` is the whole fit. There is one budget
-(``_Parts.budget``): ranges that are estimated privately are its first parts, and all that the model
-releases its others. One :class:`~dpsubspace._core.fits.estimator.PrivateCall` pays for it and gives
-the releases, of which :class:`~dpsubspace.tables._table_encoder.TableEncoder` takes the first, and
-the model's own fit, on encoded rows, the others. A record's part in ranges is bounded in
-``_core/statistics/quantiles.py`` or ``_core/statistics/cell_maps.py``, and its part in the model
-where the model says. Noise is added in ``_core/release/mechanisms.py``.
+Where to check the privacy claim: ``TablePlan.run`` in ``_core/plans/table.py`` is the whole fit.
+There is one budget: ranges that are estimated privately are its first parts, and all that the model
+releases its others. A record's part in ranges is bounded in ``_core/statistics/quantiles.py`` or
+``_core/statistics/cell_maps.py``, and its part in the model where the model says. Noise is added in
+``_core/release/mechanisms.py``.
 """
 
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpsubspace._core.accounting.budget import Budget, Sizes, Target
+from dpsubspace._core.accounting.budget import Budget, Sizes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.call import explain_unknown_parameters
 from dpsubspace._core.fits.copies import warn_of_copy
-from dpsubspace._core.fits.estimator import (
-    CheckedFit,
-    FitData,
-    PrivateCall,
-    PrivateEstimator,
-    checked_target,
-)
+from dpsubspace._core.fits.estimator import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._core.fits.outputs import r2_of_blocks
-from dpsubspace._core.ground.arrays import check_device
 from dpsubspace._core.ground.checks import is_collection, is_dataset, is_elsewhere, shown
-from dpsubspace._core.ground.compat import nameless, run_inside, with_callbacks
+from dpsubspace._core.ground.compat import gives_frames, nameless, run_inside, with_callbacks
 from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
-from dpsubspace._core.plans.ranges import EncodingPlan, RangeSearch, read_rows
 from dpsubspace._core.plans.regression import RegressionFit
-from dpsubspace._core.release.noise import NoiseSource, as_noise
+from dpsubspace._core.plans.table import (
+    RANGES,
+    RANGES_SHARE,
+    FittedTable,
+    PipelineNoise,
+    RawRows,
+    TablePlan,
+    read_rows,
+)
+from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_of_blocks
 from dpsubspace._core.rows.public import check_order_of_sets
 from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.rows.remote import rowwise
-from dpsubspace._core.rows.same_rows import refuse_private
+from dpsubspace._core.rows.same_rows import by_name, refuse_private
 from dpsubspace._core.rows.seen_rows import note_rows
-from dpsubspace._core.tables.encoding import LEARNED, Encoding
-from dpsubspace._core.tables.forming import formed_rows, is_formed
+from dpsubspace._core.tables.encoding import LEARNED
 from dpsubspace._core.tables.kinds import PrivateRange, Range
-from dpsubspace._core.tables.schema import Table, is_reordered, read_table
+from dpsubspace._core.tables.schema import Schema, Table, is_reordered, no_rows, read_table
 from dpsubspace._names import public
 from dpsubspace.linear_model._dpsgd import DPSGDFClassifier
 from dpsubspace.linear_model._regression import DPLinearRegression
@@ -61,12 +58,11 @@ from dpsubspace.tables._copies_in_tables import copying_column_of_table
 from dpsubspace.tables._table_encoder import TableEncoder, warn_of_dropped, warn_of_target
 
 if TYPE_CHECKING:
-    from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
     from dpsubspace._core.accounting.permission import Address
 
 
-# Of the budget (of mu^2), for ranges that are estimated privately.
-_RANGES_SHARE = 0.2
+# Public entries beyond this stand at it while they show what a range may be.
+_FAR = 1e150
 
 # Parameters of a budget that belong to both steps together.
 _OF_BUDGET = ("epsilon", "delta", "neighboring_relation")
@@ -151,7 +147,7 @@ def tabular_pipeline(
     model = _model_of(estimator)
     encoder = TableEncoder(schema, interactions=interactions)
     made = TabularPipeline(make_pipeline(encoder, model).steps, epsilon=epsilon, target=target)
-    made._parts()
+    made._plan()
     return made
 
 
@@ -171,46 +167,6 @@ def _name(estimator: Any) -> str:
     if isinstance(estimator, type):
         return f"the class {estimator.__name__}: pass an instance, {estimator.__name__}()"
     return shown(estimator) if isinstance(estimator, str) else type(estimator).__name__
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
-
-    target: Target  # Privacy that is asked for
-    table: EncodingPlan  # Parameters of the encoding
-    model: Any  # Parameters of the model's fit
-    limits: tuple[Any, Any] | None  # Public range of the targets
-    estimates_target: bool  # Whether that is estimated privately
-
-    def purchase(self, n_targets: int | None) -> RangeSearch:
-        count = (n_targets or 1) if self.estimates_target else 0
-        names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
-        return self.table.purchase(_RANGES_SHARE, also=names)
-
-    def check_target(self, model: Any, *, labelled: bool) -> None:
-        told = self.limits is not None or self.estimates_target or not is_regressor(model)
-        if not (told or (labelled and hasattr(model, "directions"))):
-            raise ValueError(
-                f"{type(model).__name__} needs the range of the targets: pass target=Range(low,"
-                " high) from public knowledge, or target=PrivateRange() to estimate it with a part"
-                " of the budget."
-            )
-
-    def budget(self, ranges: Budget, sizes: Sizes) -> Budget:
-        """All that a fit releases: `ranges` first, and then what the model does."""
-        encoding, n_features = self.table.encoding(self.target, sizes.n_samples), None
-        if sizes.n_samples is not None:
-            n_features = encoding.n_features
-        # Which range is estimated privately changes nothing of what the model costs.
-        limits = (-1.0, 1.0) if self.estimates_target else self.limits
-        sizes = replace(sizes, n_features=n_features)
-        return self.fit(encoding, ranges, limits).resolved(sizes).budget(sizes)
-
-    def fit(self, encoding: Encoding, ranges: Budget, limits: tuple[Any, Any] | None) -> Any:
-        plan = self.model.for_table(encoding, limits, estimated=self.estimates_target)
-        first = ranges if ranges.parts else None
-        return replace(plan, target=replace(plan.target, first=first))
 
 
 @public
@@ -417,14 +373,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             If noise hides a range that is to be estimated privately; the model was not paid for
             then.
         """
-        _, model = self._checked_steps()
-        plan, limits, rows, y, given = self._prepared(X, y, groups, X_public, y_public)
-        run_inside(self, model, lambda m: m._fit_by(plan, rows, y, **given))
-        self.target_range_: tuple[np.ndarray, ...] | None = None
-        if is_regressor(self):
-            limits = getattr(model, "target_bounds_", limits)
-            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
-        warn_of_copy(self, copying_column_of_table(self[0].encoding_, model))
+        plan = self._plan()
+        given = {"groups": groups, "X_public": X_public, "y_public": y_public}
+        noise = self._noise(plan)
+        with _kept_if_refused(self, self._inner):
+            run_inside(self, self._inner, lambda _: self._fit_by(plan, X, y, noise=noise, **given))
         return self
 
     @property
@@ -486,7 +439,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         return super().score(X, y, sample_weight=sample_weight)
 
     def _check_read(self) -> None:
-        self._parts(public=True)
+        self._plan()
         encoder, model = self._checked_steps()
         if [*encoder.schema_.items()] != [*encoder.encoding_.schema.items()]:
             raise ValueError("its schemas differ.")
@@ -545,57 +498,79 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 given = own is not None
                 raise ValueError(_two_values(name, step, value, whole, default, given=given))
 
-    def _noises(self) -> tuple[NoiseSource, NoiseSource]:
-        """Where noise of encoder and model comes from: a seed of their own, or that of all."""
+    def _noise(self, plan: TablePlan) -> Any:
+        """Noise of ranges and of the model: from a seed of their own, or from that of all."""
         encoder, model = self._checked_steps()
+        own = self.random_state if model.random_state is None else model.random_state
+        of_model = as_noise(own)
+        if not plan.searches:
+            return of_model
         seeds = [encoder.random_state, self.random_state, model.random_state]
-        of_encoder = as_noise(next((seed for seed in seeds if seed is not None), None))
-        own = model.random_state is not None
-        return of_encoder, as_noise(model.random_state if own else self.random_state)
+        of_table = as_noise(next((seed for seed in seeds if seed is not None), None))
+        return PipelineNoise(of_table.child("table"), of_model, RANGES)
 
     # The fit --------------------------------------------------------------------------------
 
-    def _prepared(
-        self, X: Any, y: Any, groups: Any, X_public: Any, y_public: Any
-    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Read the table, pay for all of the fit, and take the ranges.
+    @property
+    def _inner(self) -> Any:
+        """The model, whose device and whose callbacks are those of the fit."""
+        return self._checked_steps()[1]
 
-        Gives the plan of the model, limits of the targets, encoded rows, targets, and what else the
-        model's own fit takes. The table, of which rows have what they need, is not kept.
-        """
-        parts, (encoder, model) = self._parts(public=X_public is not None), self._checked_steps()
-        given = _given_to(model, X_public, y_public)
-        parts.check_target(model, labelled=y_public is not None)
-        noise, of_model = self._noises()
-        warn_of_target(y, parts.table.schema)
+    def _check(self, plan: TablePlan, given: FitData) -> CheckedFit:
+        """What is to be done, on which data; ValueError where the data cannot be used."""
+        X, y, groups, X_public, y_public = given
+        model = self._inner
+        self._check_target(plan, labelled=y_public is not None)
+        _check_public(model, X_public, y_public)
+        schema = plan.table.schema
+        warn_of_target(y, schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
-        table, y = read_rows(X, parts.table.schema, y, check, groups)
+        table, y = read_rows(X, schema, y, check, groups)
         note_rows(self, X, table)
-        reordered = is_reordered(X, parts.table.schema)
-        public = _read_public(X_public, parts.table, named=reordered)
+        reordered = is_reordered(X, schema)
+        sets = _read_public(X_public, schema, named=reordered)
         check_order_of_sets(X_public, y_public)
-        sets = public if isinstance(public, tuple) else (public,)
-        refuse_private(FitData(X, y, groups, X_public, y_public), table, sets)
-        warn_of_dropped(X, parts.table.schema)
-        records = check_groups(groups, table.numbers)
-        # What may be refused is refused before anything is paid for.
-        checked = _checked(parts, model, table, y, public, {**given, "groups": groups}, records.n)
-        targets = checked.data.targets if parts.estimates_target else None
-        purchase = parts.purchase(None if targets is None else targets.shape[1])
-        purchase.check_found(parts.target, table.numbers)
-        ranges = purchase.budget(parts.target, records.n)
-        purchase.check_legible(ranges, records)
-        budget = parts.budget(ranges, checked.plan.sizes(checked.data))
-        noises: Any = _Noises(noise.child("table"), of_model, tuple(ranges.parts))
+        refuse_private(given, table, sets)
+        warn_of_dropped(X, schema)
+        n_samples = check_groups(groups, table.numbers).n
+        encoding = replace(plan.table, alike=bool(sets)).encoding(n_samples)
+        if sets:  # where ranges are missing, they have their own
+            encoding = encoding.with_ranges(_ranges_of(sets, schema))
+        encoded: Any = tuple(map(encoding, sets)) or X_public
+        if sets and not isinstance(X_public, tuple):
+            encoded = encoded[0]
+        blank = rowwise(_blank, table, encoding.n_features)
+        of_model = FitData(blank, y, groups, encoded, y_public)
+        checked = model._check(plan.on(encoding), of_model)
+        forming = not is_dataset(X)
+        plan = replace(plan, encoding=encoding, fit=checked.plan, forming=forming)
+        raw = RawRows([table], sets, checked.data, (blank.shape[0], len(schema)))
+        data = replace(checked.data, X=raw, public=None)
         assumed = ("schema of the table", *checked.public)
-        call = PrivateCall(self, budget, noises, records, len(parts.table.schema), assumed)
-        limits = self._encoded(parts, purchase, ranges, table, targets, call)
-        encoder._reordered = reordered
-        plan = parts.fit(encoder.encoding_, ranges, limits)
-        rows = _encoded_rows(encoder, model, table, records.n, forming=not is_dataset(X))
-        given |= {} if public is None else {"X_public": _public_rows(encoder, public)}
-        given |= {"groups": groups, "noise": of_model, "call": call}
-        return plan, limits, rows, y, given
+        return CheckedFit(plan, data, assumed, (checked, reordered))
+
+    def _warn_before_fit(
+        self, plan: TablePlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
+    ) -> None:
+        """Warn of what public quantities already tell to be a bad idea."""
+        self._inner._warn_before_fit(plan.fit, guarantee, budget, plan.fit_sizes)
+
+    def _store(self, found: FittedTable, about: tuple[CheckedFit, bool]) -> None:
+        (encoder, model), (checked, reordered) = self._checked_steps(), about
+        encoder._store(found.encoding, reordered)
+        if gives_frames(encoder):  # a model of data frames knows names, in `predict` as well
+            frame: Any = encoder.transform(no_rows(found.encoding.schema))
+            validate_data(model, frame, skip_check_array=True)
+        model._store(found.model, checked.about)
+        self.target_range_: tuple[np.ndarray, ...] | None = None
+        if is_regressor(model):
+            limits = getattr(model, "target_bounds_", found.limits)
+            self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+
+    def _warn_after_fit(self, found: FittedTable, budget: Budget, checked: CheckedFit) -> None:
+        """Warn of what was released where it tells of a poor result."""
+        self._inner._warn_after_fit(found.model, budget, checked.about[0])
+        warn_of_copy(self, copying_column_of_table(found.encoding, self._inner))
 
     def _checked_steps(self) -> tuple[TableEncoder, Any]:
         steps = [step for _, step in self.steps]
@@ -614,7 +589,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             )
         return steps[0], model
 
-    def _parts(self, *, public: bool = False) -> _Parts:
+    def _plan(self) -> TablePlan:
         encoder, model = self._checked_steps()
         if getattr(model, "noise_multiplier", None) is not None:
             raise ValueError(
@@ -622,8 +597,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 " the pipeline: leave it None, and set `epsilon`."
             )
         target = checked_target(self._whole)
-        copied: Any = clone(model)
-        plan = copied.set_params(**{name: getattr(target, name) for name in _OF_BUDGET})._plan()
+        plan = model._plan()
         if not hasattr(plan, "for_table"):
             raise TypeError(
                 f"{type(model).__name__} does not take encoded tables: use a DPSGD or GEP"
@@ -634,17 +608,31 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 f"{type(model).__name__} does not learn interactions: use DPSGDClassifier,"
                 " DPSGDFClassifier or DPSGDRegressor, or interactions='auto'."
             )
-        limits, private = _target_limits(self.target, model)
-        # Public rows say how columns are seen together, and not by how much each of them counts.
+        limits, estimated = _target_limits(self.target, model)
         by_column = isinstance(plan, RegressionFit)
-        table = replace(encoder._plan(), by_column=by_column, alike=public)
-        return _Parts(target, table, plan, limits, private)
+        table = replace(encoder._encoding_plan(target), by_column=by_column, share=RANGES_SHARE)
+        return TablePlan(
+            target=target,
+            table=table,
+            model=replace(plan, target=target),
+            limits=limits,
+            estimates_target=estimated,
+            searches=estimated or bool(table.schema.private_ranges),
+        )
+
+    def _check_target(self, plan: TablePlan, *, labelled: bool) -> None:
+        """ValueError where nothing tells the range of the targets of a regression."""
+        told = plan.limits is not None or plan.estimates_target or not is_regressor(self._inner)
+        if not (told or (labelled and hasattr(self._inner, "directions"))):
+            raise ValueError(
+                f"{type(self._inner).__name__} needs the range of the targets: pass"
+                " target=Range(low, high) from public knowledge, or target=PrivateRange() to"
+                " estimate it with a part of the budget."
+            )
 
     def _budget(self, sizes: Sizes) -> Budget:
-        parts = self._parts(public=sizes.n_public > 0)
-        parts.check_target(self.steps[-1][1], labelled=sizes.labelled)
-        ranges = parts.purchase(sizes.n_outputs).budget(parts.target, sizes.n_samples)
-        return parts.budget(ranges, sizes)
+        self._check_target(self._plan(), labelled=sizes.labelled)
+        return super()._budget(sizes)
 
     def _rows_as_fitted(self, X: Any) -> Any:
         encoder = self.steps[0][1]
@@ -661,48 +649,21 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         for _, step in self.steps:
             step._state(guarantee)
 
-    def _encoded(
-        self,
-        parts: _Parts,
-        purchase: RangeSearch,
-        ranges: Budget,
-        table: Table,
-        targets: np.ndarray | None,
-        call: PrivateCall,
-    ) -> tuple[Any, Any] | None:
-        """Pay for all of the fit, and fit the encoder; the range of the targets."""
-        encoder, _ = self._checked_steps()
-        releases = call.open()
-        try:
-            found = encoder._learn(
-                parts.target, parts.table, purchase, table.numbers, releases, targets
-            )
-        except BaseException:
-            call.refund_to(ranges)
-            raise
-        if targets is None:
-            return parts.limits
-        low, high = zip(*(found[name] for name in purchase.names[-targets.shape[1] :]), strict=True)
-        return np.array(low), np.array(high)
+
+@contextmanager
+def _kept_if_refused(pipeline: TabularPipeline, model: Any) -> Iterator[None]:
+    """Leave an earlier fit as it was where this one ends before it is paid for."""
+    before, said = dict(vars(model)), vars(pipeline).get("privacy_")
+    try:
+        yield
+    except BaseException:
+        if vars(pipeline).get("privacy_") is said:
+            vars(model).clear()
+            vars(model).update(before)
+        raise
 
 
 # The budget ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Noises:
-    """Noise of one fit from two seeds: that of the table's `names`, and that of the model."""
-
-    table: NoiseSource
-    model: NoiseSource
-    names: tuple[str, ...]
-
-    @property
-    def secure(self) -> bool:
-        return self.model.secure and (self.table.secure or not self.names)
-
-    def child(self, name: str) -> NoiseSource:
-        return (self.table if name in self.names else self.model).child(name)
 
 
 @dataclass(frozen=True)
@@ -770,59 +731,6 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
     return limits, limits is None
 
 
-def _checked(
-    parts: _Parts,
-    model: Any,
-    table: Table,
-    y: Any,
-    public: Any,
-    given: Mapping[str, Any],
-    n_records: int,
-) -> CheckedFit:
-    """Targets and public sizes as the model will take them; ValueError where it will refuse them.
-
-    Rows are blank: nothing is known of encoded ones before there are ranges.
-    """
-    check_device(getattr(model, "device", "cpu"))
-    encoding = parts.table.encoding(parts.target, n_records)
-
-    def blank(table: Any) -> Any:
-        return rowwise(_blank, table, encoding.n_features)
-
-    several = isinstance(public, tuple)
-    X_public = None if public is None else tuple(map(blank, public)) if several else blank(public)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the model will warn
-        plan = parts.model.for_table(encoding, parts.limits or (-1.0, 1.0))
-        copied: Any = clone(model)
-        rest = {"y_public": given.get("y_public"), "groups": given["groups"]}
-        return copied._check(plan, FitData(blank(table), y, X_public=X_public, **rest))
-
-
-def _encoded_rows(
-    encoder: TableEncoder, model: Any, table: Table, n_records: int, *, forming: bool
-) -> Any:
-    """Encoded rows of a table for the model: there, or formed in every step where they are many.
-
-    Those of a dataset are made anew in every pass as it is, and are not `forming`.
-    """
-    encoding, here = encoder.encoding_, isinstance(table, Table)
-    on_cpu = check_device(getattr(model, "device", "cpu")) is None
-    if (
-        forming
-        and on_cpu
-        and is_formed(encoding, n_records)
-        and (not here or _nameless(encoder, table))
-    ):
-        return rowwise(formed_rows, table, encoding)
-    return encoder.transform(table) if here else rowwise(encoding, table)
-
-
-def _nameless(encoder: TableEncoder, table: Table) -> bool:
-    """Whether encoded rows are arrays: a model of data frames has names, in `predict` as well."""
-    return isinstance(encoder.transform(Table(table.numbers[:0], table.codes[:0])), np.ndarray)
-
-
 def _blank(table: Table, n_features: int) -> np.ndarray:
     # One zero for all entries: rows that are only checked need no memory.
     return np.broadcast_to(np.float32(0.0), (len(table), n_features))
@@ -831,27 +739,32 @@ def _blank(table: Table, n_features: int) -> np.ndarray:
 # Public rows --------------------------------------------------------------------------------
 
 
-def _given_to(model: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
+def _check_public(model: Any, X_public: Any, y_public: Any) -> None:
     if X_public is None and y_public is None:
-        return {}
+        return
     if "X_public" not in inspect.signature(model.fit).parameters:
         raise ValueError(
             f"{type(model).__name__} does not use public rows: leave out `X_public` and `y_public`,"
             " or use a GEP estimator."
         )
-    return {"y_public": y_public}
 
 
-def _read_public(
-    X_public: Any, plan: EncodingPlan, *, named: bool
-) -> tuple[Table, ...] | Table | None:
-    read = partial(read_table, schema=plan.schema, named=named)
-    if isinstance(X_public, tuple):
-        return tuple(read(each, name=f"X_public[{i}]") for i, each in enumerate(X_public))
-    return None if X_public is None else read(X_public, name="X_public")
+def _read_public(X_public: Any, schema: Schema, *, named: bool) -> tuple[Table, ...]:
+    """Sets of public rows, of which there may be none."""
+    if X_public is None:
+        return ()
+    sets = X_public if isinstance(X_public, tuple) else (X_public,)
+    found = by_name("X_public", X_public, sets).items()
+    return tuple(read_table(each, schema, name=name, named=named) for name, each in found)
 
 
-def _public_rows(encoder: TableEncoder, public: tuple[Table, ...] | Table) -> Any:
-    if isinstance(public, tuple):
-        return tuple(encoder.transform(table) for table in public)
-    return encoder.transform(public)
+def _ranges_of(sets: tuple[Table, ...], schema: Schema) -> dict[str, tuple[float, float]]:
+    """Ranges of public rows, for columns whose range is to be estimated."""
+    found = {}
+    for name in schema.private_ranges:
+        place = schema.numbers.index(name)
+        values = np.concatenate([each.numbers[:, place] for each in sets])
+        values = np.clip(values[~np.isnan(values)], -_FAR, _FAR)
+        low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
+        found[name] = low, high if high > low else low + 1 + abs(low)
+    return found

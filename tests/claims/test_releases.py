@@ -121,6 +121,30 @@ def test_another_kind_than_was_charged_is_refused(gaussian, pure, draws):
     gaussian.gaussian("mean", TOTAL)  # a refusal has used nothing up
 
 
+def test_what_comes_first_is_released_alone(gaussian, draws):
+    with gaussian.at_first("mean"):
+        with pytest.raises(RuntimeError, match="'counts' has to wait for"):
+            gaussian.gaussian("counts", TOTAL)
+        assert not draws
+        gaussian.gaussian("mean", TOTAL)
+    gaussian.gaussian("counts", TOTAL)
+    with pytest.raises(RuntimeError, match="were released before"), gaussian.at_first("mean"):
+        pass
+
+
+def test_what_fails_at_first_costs_what_comes_first():
+    parts, ends = {"mean": Part(0.2), "counts": Part(0.8, 2)}, []
+    budget = Budget.split(Target(1.0, 1e-5), parts)
+    releases = Releases(budget, SeededNoise(0), None, ends.append)
+    with pytest.raises(KeyboardInterrupt), releases.at_first("mean"):
+        raise KeyboardInterrupt
+    (end,) = ends
+    assert end == budget.only("mean") and [*end.parts] == ["mean"]
+    assert epsilon_of(end.event, 1e-5, neighboring_relation="zero_out") < 0.5
+    with pytest.raises(RuntimeError, match="has to wait"):
+        releases.gaussian("counts", TOTAL)  # which nobody has paid for now
+
+
 @pytest.mark.parametrize("shares", [(0.5, 0.6), (1.0, 0.0), (1.5, -0.5), (1.1,), (math.nan,)])
 def test_shares_of_one_release_add_up_to_one_at_most(gaussian, draws, shares):
     with pytest.raises(RuntimeError, match="shares"):

@@ -333,6 +333,15 @@ def test_what_is_refused_costs_nothing_and_quotes_no_value(monkeypatch, name):
             "`y` has entries that are not numbers.*partition 0",
         ),
         (tabular_pipeline(DPSGDClassifier(), SCHEMA), None, {}, "requires y to be passed"),
+        *(
+            (
+                tabular_pipeline(DPLinearRegression(solver="ambssgd"), schema, target=(0, 9)),
+                "days",
+                {},
+                "takes the rows apart by chance",
+            )
+            for schema in (SCHEMA, ESTIMATED)
+        ),
     ],
 )
 def test_what_a_model_refuses_of_a_collection(monkeypatch, made, y, options, match):

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -38,12 +37,16 @@ from dpsubspace import (
 )
 from dpsubspace._core.accounting.budget import Sizes, share_of_parts
 from dpsubspace._core.fits.estimator import PrivateCall
-from dpsubspace._core.plans import ranges as range_plans
+from dpsubspace._core.plans import table as table_plans
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.tables import forming
 from dpsubspace.budget import share_budget
 from dpsubspace.exceptions import PrivacyBudgetError
-from dpsubspace.linear_model import GEPRegressor, PersonalizedLinearRegression
+from dpsubspace.linear_model import (
+    GEPRegressor,
+    PersonalizedLinearRegression,
+    PublicSubspaceLinearRegression,
+)
 from dpsubspace.tables import TableEncoder, TabularPipeline
 
 quiet = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
@@ -178,23 +181,19 @@ def test_one_budget_has_the_ranges_first_and_one_call_pays_for_all_of_it(monkeyp
     assert budget.event == model.privacy_.event
 
 
-def test_a_model_that_would_release_something_else_releases_nothing(monkeypatch):
-    """The model's own plan is compared with what was paid for, before it sees a row."""
-    model = tabular_pipeline(DPSGDClassifier(n_iter=3), SCHEMA, 5.0)
-    plan_of = type(model._parts()).fit
-    seen = []
-
-    def fit(self, encoding, ranges, limits):
-        plan = plan_of(self, encoding, ranges, limits)
-        seen.append(plan)
-        if len(seen) == 1:
-            return plan
-        return replace(plan, descent=replace(plan.descent, n_iter=4))
-
-    monkeypatch.setattr(type(model._parts()), "fit", fit)
-    with pytest.raises(RuntimeError, match="something else than was paid for"):
-        model.fit(FRAME, LABELS)
-    assert not hasattr(model[-1], "coef_")
+@pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])
+def test_public_tasks_tell_the_directions_of_a_table(schema):
+    """Also where ranges are estimated, which public rows do not wait for to be checked."""
+    tasks = [admissions(300, seed) for seed in range(1, 7)]
+    frames, days = tuple(frame for frame, _, _ in tasks), tuple(days for _, _, days in tasks)
+    model = PublicSubspaceLinearRegression(n_components=3, random_state=0)
+    made = tabular_pipeline(model, schema, epsilon=3.0, target=Range(0, 30))
+    with pytest.raises(ValueError, match="y_public"):
+        made.fit(FRAME, DAYS, X_public=frames, y_public=days[:-1])
+    assert not hasattr(made, "privacy_")
+    made.fit(FRAME, DAYS, X_public=frames, y_public=days)
+    assert made[-1].components_.shape == (3, made[0].encoding_.n_features)
+    assert made.score(FRAME, DAYS) > 0.7
 
 
 @quiet
@@ -616,9 +615,10 @@ def test_targets_without_a_range():
 def test_a_target_has_one_range(target):
     bounded = DPLinearRegression(target_bounds=(0, 20))
     told(ValueError, r"target_bounds=\(0, 20\), and the pipeline target=", bounded, target=target)
-    assert tabular_pipeline(bounded, FREE, target=(0, 20))._parts().limits == (0, 20)
+    assert tabular_pipeline(bounded, FREE, target=(0, 20))._plan().limits == (0, 20)
 
 
+@quiet
 def test_ranges_that_noise_would_hide_are_refused_before_anything_is_paid():
     ledger = PrivacyLedger(epsilon=1.0, delta=1e-5)
     made = tabular_pipeline(DPSGDClassifier(), SCHEMA, 0.1)
@@ -633,7 +633,7 @@ def hide_ranges(monkeypatch):
     def hidden(values, *args, **kwargs):
         return (*np.zeros((2, values.shape[1])), np.zeros(values.shape[1], bool))
 
-    monkeypatch.setattr(range_plans, "noisy_extents", hidden)
+    monkeypatch.setattr(table_plans, "noisy_extents", hidden)
 
 
 def test_a_range_that_was_not_found_leaves_the_model_unpaid(monkeypatch):
@@ -689,7 +689,7 @@ def test_an_earlier_fit_is_forgotten_when_the_next_one_fails(monkeypatch):
         raise MemoryError
 
     made = tabular_pipeline(DPSGDClassifier(random_state=0), SCHEMA, 1.0).fit(FRAME, LABELS)
-    monkeypatch.setattr(range_plans, "noisy_extents", fail)
+    monkeypatch.setattr(table_plans, "noisy_extents", fail)
     with pytest.raises(MemoryError):
         made.fit(FRAME, LABELS)
     assert made.privacy_.epsilon < 0.6
@@ -730,6 +730,17 @@ def test_a_fit_that_is_refused_leaves_an_earlier_one_as_it_was():
             made.set_params(epsilon=0.9).fit(FRAME[:900], np.zeros(900))  # of fewer features
         np.testing.assert_array_equal(made.predict(FRAME), predicted)
         assert made.privacy_ is said
+
+
+def test_so_does_one_of_another_schema_that_a_ledger_refuses():
+    made = tabular_pipeline(DPSGDClassifier(), FREE).fit(FRAME, LABELS)
+    before, said = made.predict_proba(FRAME), made.privacy_
+    made.set_params(tableencoder__schema={"age": (18, 100)})
+    with PrivacyLedger(epsilon=0.1, delta=1e-5), pytest.raises(PrivacyBudgetError):
+        made.fit(FRAME[["age"]], LABELS)
+    assert made.privacy_ is said and made[-1].privacy_ is said
+    np.testing.assert_array_equal(made.predict_proba(FRAME), before)
+    assert made.fit(FRAME[["age"]], LABELS)[-1].n_features_in_ < 20
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, FREE], ids=["estimated", "free"])

@@ -39,7 +39,7 @@ def both(name="all kinds", ratio=1e4, by_column=False, pairs=True, n=700):
 def test_formed_rows_are_the_encoded_ones_but_for_rounding(name, ratio, by_column, pairs):
     encoding, kept, formed = both(name, ratio, by_column, pairs)
     assert formed.shape == kept.shape and formed.dtype == kept.dtype and len(formed) == len(kept)
-    assert formed.nbytes == kept.nbytes and formed.blank.shape == kept.shape
+    assert formed.nbytes == kept.nbytes and formed.shape == kept.shape
     most = np.maximum(*np.abs(encoding.extent))
     np.testing.assert_array_less(np.abs(formed[ALL, ALL] - kept) / most, 2e-5)
     np.testing.assert_array_equal(formed[ALL, 3:4], formed[ALL, ALL][:, 3:4])

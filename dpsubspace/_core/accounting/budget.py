@@ -413,7 +413,7 @@ class Budget:
         """The same for some of its parts, with the noise that they have, and what these cost."""
         parts = {name: self.parts[name] for name in names}
         scales = {name: self.scales[name] for name in names}
-        if not (self.private and parts):
+        if not self.private:
             return replace(self, parts=parts, scales=scales)
         target = replace(self.target, epsilon=None)  # the statement is what they cost themselves
         return Budget(target, parts, scales, _event(target, parts, scales), True)
@@ -497,12 +497,12 @@ def _of_epsilon(
 # Shares ---------------------------------------------------------------------------------------
 # One budget for several fits.
 
-# How much of a budget may stay unused where only a search finds the shares.
+# Share of a budget that may stay unused if shares can only be found by a search.
 _TOLERANCE = 2e-4
 
 
 class SmallShareError(ValueError):
-    """A budget of which a part, the smallest `share`, would be below the least epsilon."""
+    """Raised if the part with the smallest `share` of a budget would be below the least epsilon."""
 
     def __init__(self, epsilon: float, delta: float, n_parts: int, share: float):
         needed = gaussian_epsilon(gaussian_sq_mu(LEAST_EPSILON, delta) / share, delta)
@@ -521,9 +521,9 @@ def share_of_parts(
     delta: float,
     weights: Sequence[float] | None = None,
 ) -> None:
-    """Set `epsilon` and `delta` of `parts` so that what ``plan(part)`` says costs that together.
+    """Set `epsilon` and `delta` of `parts` so that all events ``plan(part)`` cost that together.
 
-    With `weights` None their own epsilons say their shares. Where it fails nothing is changed.
+    If `weights` is None, shares follow from the parts' own epsilons. On failure nothing is changed.
     """
     before = [_budget_params(part) for part in parts]
     _check_epsilons(parts)
@@ -563,7 +563,7 @@ def _share(
         return math.log(max(cost(log_factor), 1e-300) / epsilon)
 
     found, step = 0.0, 1e-12
-    if abs(excess(0.0)) > 1e-9:  # not all of it is Gaussian noise on all rows
+    if abs(excess(0.0)) > 1e-9:  # not everything is Gaussian noise on all rows
         low, high = -0.1, 0.1
         while excess(low) > 0:
             low *= 2
@@ -571,7 +571,7 @@ def _share(
             high *= 2
         root: Any = brentq(excess, low, high, xtol=_TOLERANCE / 8)
         found, step = float(root), _TOLERANCE / 8
-    while cost(found) > epsilon:  # rounding is on the private side
+    while cost(found) > epsilon:  # rounding errs on the private side
         found -= step
         step *= 2
 

@@ -318,7 +318,7 @@ def _named(place: str, held: Any) -> Iterator[tuple[str, Any]]:
 def private_parts(
     estimator: Any, *, fitted: bool = False, columns: bool = False
 ) -> list[tuple[str, Any]]:
-    """Estimators inside `estimator` that can say what they will spend or have spent, by name.
+    """Return names and estimators inside `estimator` that state what they will spend or have spent.
 
     `columns` allows a ColumnTransformer alone, or as the last step.
     """
@@ -327,7 +327,10 @@ def private_parts(
 
 
 def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False) -> list[Node]:
-    """The same with what is known of where they are; PrivacyError where something may learn."""
+    """Return the private parts as nodes; PrivacyError if another step may learn from the rows.
+
+    A node also has what is known of the place of its part. Parameters as in `private_parts`.
+    """
     if _spends(estimator):
         _check_methods(estimator)
         return [opened(estimator)]
@@ -355,7 +358,7 @@ def private_nodes(estimator: Any, *, fitted: bool = False, columns: bool = False
     for step in steps:
         if not (_spends(step.model) or fitted or step.kind in (ROW_BY_ROW, FROZEN)):
             raise PrivacyError(_refusal(step.name, step.model))
-        if not fitted or _spends(step.model):  # the others were checked before
+        if not fitted or _spends(step.model):  # the others were checked before the fit
             _check_methods(step.model)
     parts = [step for step in steps if _spends(step.model)]
     last = opened(estimator).inside[-1].model
@@ -383,7 +386,7 @@ def _refusal(name: str, step: Any) -> str:
 
 
 def _flat(node: Node) -> Iterator[Node]:
-    """Steps of a Pipeline, with those of a ColumnTransformer in its place."""
+    """Yield the steps of a Pipeline, with the steps of a ColumnTransformer in its place."""
     _check_methods(node.model)
     for how in node.peeks():
         raise PrivacyError(f"step {node.name!r} {_PEEKS[how]}")
@@ -404,12 +407,12 @@ _PEEKS = {
 
 
 def _spends(step: Any) -> bool:
-    """Whether `step` is an estimator of this package itself that says what its fit costs."""
+    """Return whether `step` is an estimator of this package itself that states its cost."""
     return is_private(step) and hasattr(step, "privacy_event")
 
 
 def _check_methods(estimator: Any) -> None:
-    """PrivacyError if a method was replaced on the instance: it may do anything with the rows."""
+    """Raise PrivacyError if the instance has a replaced method, which may do anything with rows."""
     own = vars(estimator) if hasattr(estimator, "__dict__") else ()
     replaced = [name for name in own if callable(getattr(type(estimator), name, None))]
     if replaced:

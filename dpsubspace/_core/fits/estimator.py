@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -143,9 +143,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         X_public: Any = None,
         y_public: Any = None,
         noise: NoiseSource | None = None,
-        call: PrivateCall | None = None,
     ) -> Self:
-        """Fit by a plan, with noise of `random_state` or of the pipeline around this.
+        """Fit by a plan, with noise of `random_state` where none is given.
 
         What an estimator has of its own: `_plan`, `_check`, `_warn_before_fit`, `_store` and
         `_warn_after_fit`.
@@ -153,9 +152,9 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         given = FitData(X, y, groups, X_public, y_public)
         checked = self._check(plan, given)
         data = checked.data
-        if data.public is not None and call is None:  # a table has done so before it was encoded
+        if data.public is not None:
             refuse_private(given, data.X, data.public.sets)
-        found, budget = fit_privately(self, checked, noise, call)
+        found, budget = fit_privately(self, checked, noise)
         self._store(found, checked.about)
         self._warn_after_fit(found, budget, checked)
         return self
@@ -393,11 +392,6 @@ class PrivateCall:
     public: tuple[str, ...] = ()
     # Whether the result has parts that belong to the persons whose rows they are made of.
     joint: bool = False
-    # Not a cached property: warnings name the first line outside of the package, the caller's, and
-    # functools would stand before it.
-    _opened: list[tuple[Releases, Settle | None]] = field(
-        default_factory=list, init=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         adds_noise = self.budget.private and bool(self.budget.parts)
@@ -439,18 +433,16 @@ class PrivateCall:
         )
 
     def open(self) -> Releases:
-        """Pay for all of it, once, and let it be released: from here on, failing costs as much."""
-        if not self._opened:
-            if isinstance(self.whose, str):
-                settle = about_to_release(self.guarantee)
-            else:
-                settle = self.whose._start_spending(self.guarantee)
-            self._opened.append((Releases(self.budget, self.noise, self.records), settle))
-        return self._opened[0][0]
+        """Pay for all of it, and let it be released: from here on, failing costs as much."""
+        if isinstance(self.whose, str):
+            settle = about_to_release(self.guarantee)
+        else:
+            settle = self.whose._start_spending(self.guarantee)
+        return Releases(self.budget, self.noise, self.records, partial(self._end_with, settle))
 
-    def refund_to(self, budget: Budget) -> None:
+    def _end_with(self, settle: Settle | None, budget: Budget) -> None:
         """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
-        said, (_, settle) = replace(self, budget=budget).guarantee, self._opened[0]
+        said = replace(self, budget=budget).guarantee
         if settle is not None:
             settle(said.event)
         if not isinstance(self.whose, str):
@@ -524,6 +516,10 @@ class Plan:
         """The same without any "auto" that public sizes decide."""
         return self
 
+    def with_public_view(self, data: Data) -> Self:
+        """The same, which sees rows as public ones say."""
+        return self
+
     def budget(self, sizes: Sizes) -> Budget:
         """What is released, with which noise, and what it costs."""
         raise NotImplementedError
@@ -560,7 +556,6 @@ def fit_privately(
     estimator: Any,
     checked: CheckedFit,
     noise: NoiseSource | None = None,
-    call: PrivateCall | None = None,
 ) -> tuple[Any, Budget]:
     """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
 
@@ -570,23 +565,21 @@ def fit_privately(
     released is in the budget that is charged. Whatever may be refused is refused before
     it is paid for; from there on, failing costs what succeeding costs.
     """
-    where = check_device(getattr(estimator, "device", "cpu"))
+    inner = getattr(estimator, "_inner", estimator)  # of a pipeline, the model
+    where = check_device(getattr(inner, "device", "cpu"))
     noise = as_noise(estimator.random_state) if noise is None else noise
     plan, data, public, _ = checked
     sizes = plan.sizes(data)
     plan = plan.resolved(sizes)
     budget, n_features = plan.budget(sizes), data.X.shape[1]
     joint = estimator._joint
-    if call is None:
-        call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
-    elif call.budget != budget:
-        raise RuntimeError("a part of a fit would release something else than was paid for.")
-    if budget.private:
-        estimator._warn_before_fit(plan, call.guarantee, budget, sizes)
+    call = PrivateCall(estimator, budget, noise, data.records, n_features, public, joint)
     with plain_arithmetic(where):
         ready = plan.prepared(data, where, budget)
+        if budget.private:
+            estimator._warn_before_fit(plan, call.guarantee, budget, sizes)
         steps = budget.parts.get(STEPS)
-        after_step, finish = start_progress(estimator, 1 if steps is None else steps.count)
+        after_step, finish = start_progress(inner, 1 if steps is None else steps.count)
         result = plan.run(ready, call.open(), noise.public(), after_step)
     finish()
     return result, budget

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from sklearn import get_config
+
 try:
     from sklearn.callback import (
         CallbackSupportMixin,  # pyright: ignore[reportAssignmentType]
@@ -35,6 +37,12 @@ def nameless(method):
 def has_callbacks(estimator: Any) -> bool:
     inside = estimator.get_params(deep=True).values() if hasattr(estimator, "get_params") else ()
     return any(getattr(each, "_skl_callbacks", None) for each in (estimator, *inside))
+
+
+def gives_frames(transformer: Any) -> bool:
+    """Whether `transform` gives data frames, by ``set_output`` or the configuration."""
+    own = getattr(transformer, "_sklearn_output_config", {}).get("transform")
+    return (own or get_config()["transform_output"]) != "default"
 
 
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 
 import numpy as np
@@ -78,8 +79,16 @@ class Releases:
     are at most as many as the event counts. So the event describes what ran, or more.
     """
 
-    def __init__(self, budget: Budget, noise: NoiseSource, records: Records | None = None):
+    def __init__(
+        self,
+        budget: Budget,
+        noise: NoiseSource,
+        records: Records | None = None,
+        end_with: Callable[[Budget], None] | None = None,
+    ):
         self.budget = budget
+        self._end_with = end_with  # called where a fit ends with less than all of its releases
+        self._only: tuple[str, ...] | None = None  # names that may be released now; None for all
         self._records = records
         self._noise = noise
         self._streams: dict[str, NoiseSource] = {}
@@ -90,6 +99,20 @@ class Releases:
 
     def __contains__(self, name: str) -> bool:
         return name in self.budget.parts
+
+    @contextmanager
+    def at_first(self, *names: str) -> Iterator[None]:
+        """Let nothing but `names` be released: a fit that fails here costs no more than these."""
+        if self._made:
+            raise RuntimeError(f"{[*self._made]} were released before {[*names]}.")
+        self._only = names
+        try:
+            yield
+        except BaseException:
+            if self._end_with is not None:
+                self._end_with(self.budget.only(*names))
+            raise
+        self._only = None
 
     def records_of(self, values: Array) -> Records:
         """Records of an array with one entry for each of their rows."""
@@ -197,6 +220,8 @@ class Releases:
         if part.kind != kind:
             raise RuntimeError(f"the release {name!r} was charged as {part.kind}, not as {kind}.")
         with self._turn:
+            if self._only is not None and name not in self._only:
+                raise RuntimeError(f"the release {name!r} has to wait for {[*self._only]}.")
             if self._made[name] >= part.count:
                 raise RuntimeError(f"the budget has {part.count} releases {name!r}, not more.")
             if (part.rate < 1 or part.disjoint) and name not in self._drawn:

@@ -333,11 +333,6 @@ class FormedRows:
         """Bytes of all rows, if they were there."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
-    @property
-    def blank(self) -> np.ndarray:
-        """Rows of zeros of the same shape, which need no memory: for checks."""
-        return np.broadcast_to(self.dtype.type(0), self.shape)
-
 
 def lent(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """An array of scratch memory, which goes back where nobody has a view of it any more."""

@@ -28,7 +28,6 @@ from dpsubspace._core.ground.checks import (
     shown,
     unwrapped,
 )
-from dpsubspace._core.rows.chunks import FormedRows
 from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
 from dpsubspace._core.rows.elsewhere import load
@@ -63,7 +62,7 @@ def check_rows(
         return load(X, None, _BlockOfRows(), *split_groups(groups))[ROWS]
     check_order(X, groups=groups)
     form = "csr" if accept_sparse else False
-    return _plain(X, _validated(estimator, _there(X), reset=reset, accept_sparse=form))
+    return _plain(_validated(estimator, _there(X), reset=reset, accept_sparse=form))
 
 
 def check_rows_and_labels(
@@ -75,7 +74,7 @@ def check_rows_and_labels(
     check_order(X, y=y, groups=groups)
     form = "csr" if accept_sparse else False
     found, y = _validated(estimator, _there(X), read_labels(y), reset=True, accept_sparse=form)
-    return _plain(X, found), _one_value_each(y)
+    return _plain(found), _one_value_each(y)
 
 
 def check_rows_and_targets(
@@ -88,7 +87,7 @@ def check_rows_and_targets(
     form = "csr" if accept_sparse else False
     options = {"accept_sparse": form, "multi_output": True, "y_numeric": True}
     found, y = _validated(estimator, _there(X), _numbers(y), reset=True, **options)
-    return _plain(X, found), _finite(y)
+    return _plain(found), _finite(y)
 
 
 def _finite(y: Any) -> np.ndarray:
@@ -217,7 +216,7 @@ class _BlockOfRows:
                 " dense, or a matrix of scipy that is in memory."
             )
         check_order(X, y=y)
-        rows = _plain(X, _validated_part(BaseEstimator(), X, reset=True))
+        rows = _plain(_validated_part(BaseEstimator(), X, reset=True))
         found = {ROWS: rows}
         if self.targets is not None:
             found[TARGETS] = self.targets(y)
@@ -294,12 +293,7 @@ def _validated(
 
 
 def _there(X: Any) -> Any:
-    """Rows to validate: zeros in place of rows that are formed where they are used.
-
-    A sparse frame of pandas that leaves out other entries than zeros becomes a dense one.
-    """
-    if isinstance(X, FormedRows):
-        return X.blank
+    """Rows to validate, dense ones where a sparse frame of pandas leaves out others than zeros."""
     X = unwrapped("X", X)
     fills = [getattr(dtype, "fill_value", None) for dtype in getattr(X, "dtypes", ())]
     is_filled = bool(fills) and None not in fills and any(fill != 0 for fill in fills)
@@ -312,15 +306,12 @@ def as_numbers(X: Any) -> Any:
     return check_array(_there(X), ensure_all_finite=False, **options)
 
 
-def _plain(given: Any, X: Any) -> Any:
+def _plain(X: Any) -> Any:
     """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
 
-    It is what validation made of the rows that were `given`, which stay where they are formed.
     Norms are taken entry by entry: two entries in one place would be bounded one by one
     and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
     """
-    if isinstance(given, FormedRows):
-        return given
     if not sparse.issparse(X):
         return native(np.asarray(X))
     wide = X.dtype if X.dtype in (np.float64, np.float32) else np.float64

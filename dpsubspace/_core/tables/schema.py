@@ -507,6 +507,17 @@ class Table:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of columns of the schema."""
+        return len(self.numbers), self.numbers.shape[1] + self.codes.shape[1]
+
+
+def no_rows(schema: Schema) -> Table:
+    """A table without rows."""
+    numbers, categories = len(schema.numbers), len(schema.categories)
+    return Table(np.empty((0, numbers)), np.empty((0, categories), dtype=np.intp))
+
 
 def read_table(
     frame: Any,

@@ -1,0 +1,365 @@
+"""The plan of a table: ranges that are estimated privately, and a model of encoded rows.
+
+Where to check the privacy claim: :meth:`TablePlan.run` is the whole fit. All that it releases
+stands in one budget. Ranges are its first parts (:meth:`EncodingPlan.estimated`): what one record
+moves there is bounded in ``noisy_extents`` in ``_core/statistics/quantiles.py``. What the model's
+own plan releases are the others. Noise is added in ``_core/release/mechanisms.py``. The event is
+made by ``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes
+the noise from the same budget.
+
+Design note. What may be refused is refused before anything is paid for. The model's own checks and
+preparations see zeros in place of encoded rows, of which nothing is known before there are ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.fits.estimator import Plan
+from dpsubspace._core.ground.checks import is_elsewhere
+from dpsubspace._core.release.noise import NoiseSource
+from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.rows.public import Data, PublicRows
+from dpsubspace._core.rows.records import Records, check_order
+from dpsubspace._core.rows.remote import rowwise, side_by_side
+from dpsubspace._core.statistics.quantiles import (
+    GAPS,
+    exact_extents,
+    hidden_records,
+    noisy_extents,
+    range_part,
+    refuse_exact_quantiles,
+)
+from dpsubspace._core.tables.encoding import Encoding, encoding_for
+from dpsubspace._core.tables.forming import formed_rows, is_formed
+from dpsubspace._core.tables.schema import Schema, Table, read_table, table_in_parts
+from dpsubspace.exceptions import PrivacyError
+
+# Names of what is released to find ranges.
+RANGES = ("ranges", "gaps")
+
+# Name of what is left of a budget that ranges take a part of.
+_REST = "rest"
+
+# Share of the records that noise may hide at either end of a range that is estimated privately.
+_HIDDEN = 0.5
+
+# Of the budget (of mu^2), for ranges that are estimated privately.
+RANGES_SHARE = 0.2
+
+# Stands for a range that is estimated privately: which one it is changes nothing of what the model
+# costs.
+_SOME_RANGE = (-1.0, 1.0)
+
+
+# The rows ---------------------------------------------------------------------------------------
+
+
+def read_rows(
+    X: Any,
+    schema: Schema,
+    y: Any = None,
+    targets: Callable[[Any], np.ndarray] | None = None,
+    groups: Any = None,
+) -> tuple[Any, Any]:
+    """The table, here or in parts where the partitions of a collection are read; and targets.
+
+    `targets` checks a block of a collection `y`. Those in memory are given back as they are.
+    """
+    if is_elsewhere(X):
+        return table_in_parts(X, schema, y, targets, groups)
+    check_order(X, y=y, groups=groups)
+    return read_table(X, schema, kept=True), y
+
+
+# Ranges -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingPlan(Plan):
+    """Parameters of an encoding, and the ranges that are estimated for it."""
+
+    target: Target  # Privacy that is asked for
+    schema: Schema
+    interactions: bool | str
+    by_column: bool = False  # for a model that scales every column by itself
+    alike: bool = False  # which is not told by how much columns count
+    share: float = 1.0  # Of the budget, for ranges; the rest is for others
+    also: tuple[str, ...] = ()  # Names of targets whose ranges are estimated as well
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What ranges are estimated of."""
+        return (*self.schema.private_ranges, *self.also)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether values may be missing there."""
+        return any(self.schema[name].missing for name in self.schema.private_ranges)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of what is released, in its order."""
+        return RANGES[: 1 + self.gaps] if self.names else ()
+
+    def encoding(self, n_samples: int | None) -> Encoding:
+        """How rows will be encoded, without the ranges that are not known yet."""
+        ratio = math.inf
+        if self.target.private and n_samples is not None:
+            ratio = n_samples / self.target.multiplier(n_samples)
+        return encoding_for(
+            self.schema,
+            ratio,
+            interactions=self.interactions,
+            by_column=self.by_column,
+            alike=self.alike,
+        )
+
+    def budget(self, sizes: Sizes) -> Budget:
+        n = sizes.n_samples
+        if not self.names:
+            return Budget.split(self.target, {}, n)
+        share = self.share * (1 - GAPS if self.gaps else 1)
+        parts = {RANGES[0]: range_part(self.target, n, len(self.names), share)}
+        if self.gaps:
+            parts[RANGES[1]] = Part(self.share * GAPS)
+        if self.share == 1:
+            return Budget.split(self.target, parts, n)
+        whole = Budget.split(self.target, {**parts, _REST: Part(1 - self.share)}, n)
+        return whole.only(*parts)
+
+    def check_ranges(self, budget: Budget, numbers: Any, records: Records) -> None:
+        """ValueError where ranges would be exact, and the rows lie in parts.
+
+        PrivacyError where public sizes say that noise would hide the ranges.
+        """
+        if not self.names:
+            return
+        refuse_exact_quantiles(budget.target, numbers)
+        if not budget.private:
+            return
+        hidden, _ = hidden_records(budget, RANGES[0], len(self.names))
+        if hidden > _HIDDEN * records.n:
+            several = len(self.names) > 1
+            which = f"ranges of {len(self.names)} columns" if several else "range of one column"
+            names = ", ".join(repr(name) for name in self.names[:10])
+            raise PrivacyError(
+                f"the {which} ({names}) cannot be estimated: at each end of a column, noise would"
+                f" hide about {min(hidden, records.n):.0f} of the {records.n} {records.unit}s."
+                " Nothing was released or charged. Declare ranges from public knowledge, as"
+                " Range(low, high), leave fewer of them private, or use a larger epsilon."
+            )
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
+        self.check_ranges(budget, data.X.numbers, data.records)
+        return data
+
+    def run(
+        self, ready: Data, releases: Releases, rng: Any, after_step: Callable[[], bool]
+    ) -> Encoding:
+        return self.estimated(ready.X.numbers, releases)[0]
+
+    def estimated(
+        self, numbers: Any, releases: Releases, targets: Any = None
+    ) -> tuple[Encoding, list[tuple[float, float]]]:
+        """The encoding with all of its ranges, and the ranges of the targets in `also`.
+
+        Numbers are private columns (n_rows, n_numbers) in the order of the schema, and targets
+        (n_rows, n_targets) come after them.
+        """
+        schema, found = self.schema, {}
+        if self.names:
+            values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
+            if self.also:
+                values = side_by_side(values, targets)
+            found = self._found(values, releases)
+        encoding = self.encoding(releases.records_of(numbers).n)
+        own = {name: found[name] for name in schema.private_ranges}
+        return encoding.with_ranges(own), [found[name] for name in self.also]
+
+    def _found(self, values: np.ndarray, releases: Releases) -> dict[str, tuple[float, float]]:
+        """Estimate the ranges of columns (n, c), in which NaN is a missing value."""
+        if releases.budget.private:
+            gaps = RANGES[1] if self.gaps else None
+            low, high, found = noisy_extents(values, releases, RANGES[0], gaps=gaps)
+        else:
+            low, high = _exact(values, releases.records_of(values))
+            found = np.isfinite(low) & np.isfinite(high)
+        found = found & (low < high)
+        if not found.all():
+            names = [repr(name) for name, there in zip(self.names, found, strict=True) if not there]
+            raise PrivacyError(
+                f"no range was found for {', '.join(names)}: noise has hidden it, or nearly all"
+                " values are equal. The cost of the ranges has been charged; the model was"
+                " neither fitted nor charged. Declare these ranges from public knowledge, as"
+                " Range(low, high), or leave"
+                " the columns out of the schema."
+            )
+        ends = zip(low.tolist(), high.tolist(), strict=True)
+        return dict(zip(self.names, ends, strict=True))
+
+
+def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
+    """Exact ranges, column by column, of the values that are there; not private."""
+    weights, ends = records.weights_numpy, []
+    for column in values.T:
+        there = ~np.isnan(column)
+        if not there.any():
+            ends.append((np.nan, np.nan))
+            continue
+        own = None if weights is None else weights[there]
+        low, high = exact_extents(column[there][:, None], weights=own)
+        ends.append((low[0], high[0]))
+    low, high = np.array(ends).reshape(-1, 2).T
+    return low, high
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Rows of a table, and public ones, that are encoded once their ranges are known."""
+
+    # The private table alone: it is taken out when it is encoded, so that nothing keeps it.
+    held: list[Any]
+    public: tuple[Table, ...]  # Sets of public rows
+    # What the model has checked: zeros in place of private rows, and public ones in a provisional
+    # encoding.
+    checked: Data
+    shape: tuple[int, int]  # Number of rows, and of columns of the schema
+
+    def encoded_public(self, encoding: Encoding) -> PublicRows | None:
+        """Public rows as the model takes them, encoded anew."""
+        before = self.checked.public
+        if before is None:
+            return None
+        return PublicRows.of([encoding(each) for each in self.public], before.targets)
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """Result of a fit of a table, released or public."""
+
+    encoding: Encoding  # With ranges
+    limits: Any  # Range of the targets, given or estimated; None where the model finds it
+    model: Any  # Result of the model's plan
+
+
+@dataclass(frozen=True)
+class PipelineNoise:
+    """Noise of one fit from two seeds: that of the table's `names`, and that of the model."""
+
+    table: NoiseSource
+    model: NoiseSource
+    names: tuple[str, ...]
+
+    @property
+    def secure(self) -> bool:
+        return self.model.secure and (self.table.secure or not self.names)
+
+    def child(self, name: str) -> NoiseSource:
+        return (self.table if name in self.names else self.model).child(name)
+
+    def public(self) -> Any:
+        return self.model.public()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePlan(Plan):
+    """Parameters of a fit: nothing that is changed later has an effect on it."""
+
+    target: Target  # Privacy that is asked for
+    table: EncodingPlan  # How rows are encoded
+    model: Any  # Plan of the model's own fit
+    limits: tuple[Any, Any] | None  # Public range of the targets
+    estimates_target: bool  # Whether that is estimated privately
+    searches: bool  # Whether that or ranges of columns are
+    # Whether rows may be formed where they are used: those of a dataset are made anew in every
+    # pass as it is.
+    forming: bool = True
+    # How rows are encoded: in a fit of which ranges are missing, they are those of public rows.
+    encoding: Encoding | None = None
+    fit: Any = None  # The model's plan on rows that are encoded so
+    fit_sizes: Any = None  # Sizes of the model's own fit
+
+    # Before the data are seen ---------------------------------------------------------------
+
+    def sizes(self, data: Data) -> Sizes:
+        return self.model.sizes(data.X.checked)
+
+    def resolved(self, sizes: Sizes) -> TablePlan:
+        """The same with the model's plan, calibrated beside ranges that are released first."""
+        # Public rows say how columns are seen together, and not by how much each of them counts.
+        table = replace(self.table, alike=sizes.n_public > 0)
+        encoding = self.encoding or table.encoding(sizes.n_samples)
+        fit = self.fit or self.on(encoding)
+        if self.searches:
+            count = (sizes.n_outputs or 1) if self.estimates_target else 0
+            names = ("target",) if count == 1 else tuple(f"target {i}" for i in range(count))
+            table = replace(table, also=names)
+            fit = replace(fit, target=replace(fit.target, first=table.budget(sizes)))
+        if sizes.n_samples is not None:
+            sizes = replace(sizes, n_features=encoding.n_features)
+        fit = fit.resolved(sizes)
+        return replace(self, table=table, encoding=encoding, fit=fit, fit_sizes=sizes)
+
+    def on(self, encoding: Encoding, limits: Any = _SOME_RANGE) -> Any:
+        """The model's plan on encoded rows, with targets in a range that was estimated."""
+        limits = limits if self.estimates_target else self.limits
+        return self.model.for_table(encoding, limits, estimated=self.estimates_target)
+
+    def budget(self, sizes: Sizes) -> Budget:
+        return self.fit.budget(self.fit_sizes)
+
+    def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
+        if self.searches:
+            self.table.check_ranges(budget, data.X.held[0].numbers, data.records)
+        self.fit.prepared(data.X.checked, None, budget)
+        return data, where
+
+    # The fit --------------------------------------------------------------------------------
+
+    def run(
+        self,
+        ready: tuple[Data, Any],
+        releases: Releases,
+        rng: Any,
+        after_step: Callable[[], bool],
+    ) -> FittedTable:
+        """Find ranges, encode rows, and fit the model to them."""
+        data, where = ready
+        raw, encoding, limits = data.X, self.encoding, self.limits
+        table, checked, fit = raw.held.pop(), raw.checked, self.fit
+        assert encoding is not None  # of `resolved`
+        if self.searches:
+            encoding, limits = self.estimated(table, data, releases)
+        rows = self.encoded(table, encoding, data.records.n, where)
+        del table  # which may take as much memory as the rows
+        checked = replace(checked, X=rows)
+        if self.searches:
+            checked = replace(checked, public=raw.encoded_public(encoding))
+            own = self.on(encoding, limits).with_public_view(checked)
+            fit = replace(own, target=fit.target).resolved(self.fit_sizes)
+        model = fit.run(checked.on_device(where), releases, rng, after_step)
+        return FittedTable(encoding, limits, model)
+
+    def estimated(self, table: Any, data: Data, releases: Releases) -> tuple[Encoding, Any]:
+        """The encoding with the ranges that noise has left, and the range of the targets."""
+        with releases.at_first(*self.table.parts):
+            encoding, found = self.table.estimated(table.numbers, releases, data.targets)
+        if not self.estimates_target:
+            return encoding, self.limits
+        low, high = zip(*found, strict=True)
+        return encoding, (np.array(low), np.array(high))
+
+    def encoded(self, table: Any, encoding: Encoding, n_records: int, where: Any) -> Any:
+        """Encoded rows: there, or formed in every step where they are many."""
+        forming = self.forming and where is None and is_formed(encoding, n_records)
+        return rowwise(formed_rows, table, encoding) if forming else rowwise(encoding, table)
