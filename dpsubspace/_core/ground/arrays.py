@@ -135,8 +135,7 @@ def squares_of_rows(R: Array, of: Array = None) -> Array:
 
 
 def _dots(R: Array, other: Array) -> Array:
-    """Inner products of the contiguous rows of `R` with the rows of `other`, or with `other`
-    itself.
+    """Inner products of the contiguous rows of `R` with rows of `other`, or with `other` itself.
 
     Each result is the same to the last bit for any number of rows. With NumPy this holds by itself.
     torch adds up in another order where there are few rows, so here halves of all rows are added
@@ -423,8 +422,7 @@ def columns_of_product(X: Array, W: Array) -> Array:
 
 
 def products_by_row(X: Array, W: Array) -> Array:
-    """``X @ W``, where the result for a row does not depend on its position in `X`, to the last
-    bit.
+    """``X @ W``, where the last bit for a row does not depend on its position in `X` either.
 
     A plain product of matrices depends on it: it may add up the last rows of an odd number in
     another order. Here each entry is an inner product of its own; for a sparse row it is a separate
