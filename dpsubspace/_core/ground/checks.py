@@ -236,8 +236,7 @@ def is_ours(thing: object) -> bool:
 
 
 def learns_as_ours(thing: object) -> bool:
-    """Whether `thing` is ours, or of a subclass that overrides nothing that handles rows in
-    fits."""
+    """Whether `thing` is ours, or of a subclass that overrides nothing that sees rows in fits."""
     return is_ours(thing) or (ours_in(thing) is not None and not changed_in(thing))
 
 

@@ -48,7 +48,7 @@ class NoiseSource(Protocol):
         ...
 
     def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Draw independent integers k with density ~ exp(-|k| / scale), in float64."""
+        """Draw independent integers k with probability in proportion to exp(-|k| / scale)."""
         return lattice_laplace(self._bits, shape, scale)
 
     def normals(self, shape: tuple[int, ...]) -> np.ndarray: ...
