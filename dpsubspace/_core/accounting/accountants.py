@@ -130,7 +130,7 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
 # time grows with the square of the block size, and composing blocks loses about a percent.
 BLOCK = 32
 
-# A smaller noise multiplier counts as no noise: dividing by its square would overflow.
+# A smaller noise multiplier counts as no noise: its square is too small to divide by.
 _LEAST_NOISE = 1e-150
 
 

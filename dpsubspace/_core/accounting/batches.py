@@ -27,9 +27,10 @@ and a sum over the tail of L is a sum over the middle of L': the rounding error 
 transforms, which is absolute, is then relative to delta. A transform spans the losses in ``[(K - 9)
 / x, b)``, and probability beyond one end comes back at the other end. The probability of L' below
 is at most ``e^-9`` (Chernoff's bound); it comes back as larger losses, which keeps the bound an
-upper bound. The probability of L above b, which is at least ``(K + log(1 / delta) + 14) / x``, is
-at most ``e^-14 delta``, and ``e^(K - b x)`` is added for it. The probability of L' above b must be
-small too, since the part that comes back as smaller losses must not be a noticeable part of delta.
+upper bound. b is at least ``(K + log(1 / delta) + 14) / x``, so that the probability of L above b
+is at most ``e^-14 delta``, and ``e^(K - b x)`` is added for it. The probability of L' above b must
+be small too, since the part that comes back as smaller losses must not be a noticeable part of
+delta.
 """
 
 from __future__ import annotations

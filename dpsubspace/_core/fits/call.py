@@ -247,7 +247,7 @@ def _host(frame: FrameType) -> _Host | None:
 
 
 def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
-    """What no ledger counts around a fit of `name`: kinds (``_workflow.seen``) and class names."""
+    """Uncounted uses of rows around a fit of `name`: kinds (``_workflow.seen``) and classes."""
     scored = False
     for host in hosts:
         if host.scores and not scored:

@@ -64,7 +64,7 @@ class PerExampleGradients(Protocol):
         ...
 
     def wide_slack(self) -> float:
-        """The same bound for sums in float64 of derived values, in units of a gradient."""
+        """Bound on the rounding of sums of derived values in float64, in units of a gradient."""
         ...
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
@@ -433,11 +433,11 @@ class PersonSource:
         return self.source.data
 
     def weighed(self, columns: np.ndarray) -> PersonSource:
-        """The same persons, with the columns of their rows multiplied by these numbers."""
+        """Source of the same persons, with the columns of rows multiplied by these numbers."""
         return replace(self, source=self.source.weighed(columns))
 
     def widened(self, more: Callable[[Array], Array]) -> PersonSource:
-        """The same persons, with further columns of their rows made by `more`."""
+        """Source of the same persons, with further columns of rows made by `more`."""
         return replace(self, source=self.source.widened(more))
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float:

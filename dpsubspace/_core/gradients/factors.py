@@ -243,7 +243,7 @@ class Outer:
         return _joined(each, 1, 1)
 
     def _wide_columns(self, rows: slice, channels: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same in float64, with inputs (n, d_in, t) of some channels; positions are adjacent.
+        """Factors in float64, with inputs (n, d_in, t) of some channels; positions are adjacent.
 
         The pixels of an image are adjacent as well, so that windows are copied by whole lines.
         """
@@ -389,7 +389,7 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
 
 
 def _columns(layer: Any, A: torch.Tensor, channels: slice) -> torch.Tensor:
-    """The same vectors for some channels (or features), in another order: (n, d_in, positions)."""
+    """Vectors of :func:`_inputs` for some channels (or features), as (n, d_in, positions)."""
     if not _convolves(layer):
         return _by_position(A, layer.in_features)[..., channels].mT
     sides = len(layer.kernel_size)

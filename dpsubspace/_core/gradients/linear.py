@@ -249,11 +249,11 @@ class LinearSource:
         self._longest = float(namespace(norms).max(self._norms)) if norms.shape[0] else 0.0
 
     def weighed(self, columns: np.ndarray) -> LinearSource:
-        """The same rows with columns times these numbers: see :meth:`Features.weighed`."""
+        """Source of the same rows, columns times these numbers: see :meth:`Features.weighed`."""
         return self._of(self._rows.weighed(columns))
 
     def widened(self, more: Callable[[Array], Array]) -> LinearSource:
-        """The same rows with more columns: see :meth:`Features.widened`."""
+        """Source of the same rows with more columns: see :meth:`Features.widened`."""
         return self._of(self._rows.widened(more))
 
     def _of(self, features: Features) -> LinearSource:
@@ -301,7 +301,7 @@ class LinearSource:
         return changed(self, loss=loss)
 
     def wide(self) -> LinearSource:
-        """The same records, used in float64: for fits that are not private."""
+        """Source of the same records in float64, for fits that are not private."""
         return changed(self, features=self.features.wide())
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:

@@ -165,7 +165,7 @@ class Hinge(_OfClasses):
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """The same loss with its kinks rounded off, less and less."""
+        """Losses with the kinks of this one rounded off, less and less."""
         return tuple(SoftHinge(temperature) for temperature in (0.1, 0.01, 0.001))
 
     def value(self, y: Array, scores: Array) -> Array:

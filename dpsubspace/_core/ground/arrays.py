@@ -5,7 +5,7 @@ run on NumPy and on torch. Norms are computed in float64 whatever the dtype of t
 
 Design note. Rounding is part of a sum's sensitivity: in a float32 sum of a million
 rows, one row can change how every later addition is rounded and so move the result by a
-thousand times its own size. Sums over records are therefore taken in short blocks, the
+thousand times its own size. Sums over records are therefore computed in short blocks, the
 blocks of a chunk of rows are added in float64, and the chunks by :class:`Total`, which loses almost
 nothing. A changed record changes one block of one chunk, so rounding can move the sum by no more
 than :func:`sum_slack`, which the bounds include. This assumes that matrix products (of blocks, and
