@@ -1,1 +1,1 @@
-"""What a fit costs; knows no data, no noise and no estimator."""
+"""Privacy cost of a fit; uses no data, no noise and no estimator."""

@@ -1,8 +1,9 @@
-"""Events of ``dp_accounting`` as what they are made of, and an event and accountants it lacks.
+"""Read events of ``dp_accounting`` as mechanisms; an event and accountants that it lacks.
 
-:func:`each_mechanism` is the only place that asks an event for its type, and everything that
-counts an event reads its mechanisms. It knows few events and refuses all others, also subclasses
-of those it knows: what cannot be counted must not be counted as nothing.
+:func:`each_mechanism` is the only place that checks the type of an event, and all code that
+computes the cost of an event reads its mechanisms. It supports few events and raises for all
+others, also for subclasses of those that it supports: an event of unknown cost must not count as
+free.
 
 Imports ``dp_accounting``, so it is itself imported inside functions only.
 """
@@ -39,7 +40,7 @@ except ImportError as error:
 #
 # Imports ``dp_accounting``, so it is itself imported inside functions only.
 
-# A smaller range counts as this one: differences would drown in rounding.
+# Smaller ranges count as this one: with them, differences would drown in rounding errors.
 LEAST_RANGE = 1e-6
 
 
@@ -47,9 +48,9 @@ LEAST_RANGE = 1e-6
 class BoundedRangeDpEvent(dpa.DpEvent):
     """A mechanism whose privacy loss lies in an interval of length `epsilon` for all outputs.
 
-    For any two neighbours the interval may be another one. It holds 0, so the mechanism is
-    epsilon-differentially private; exponential mechanisms are the example (Dong, Durfee,
-    Rogers, 2020). `epsilon` is for the relation of the guarantee that the event is part of:
+    The interval may differ between pairs of neighbours. It holds 0, so the mechanism is
+    epsilon-differentially private; an example are exponential mechanisms (Dong, Durfee, Rogers,
+    2020). `epsilon` refers to the neighbouring relation of the guarantee that the event is part of:
     no accountant doubles it.
     """
 
@@ -61,7 +62,7 @@ class BoundedRangeDpEvent(dpa.DpEvent):
 
 @lru_cache(maxsize=64)
 def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
-    """Largest hockey-stick divergences of `count` mechanisms of bounded range, from above.
+    """Upper bounds on the hockey-stick divergences of `count` mechanisms of bounded range.
 
     Each range may be chosen after seeing the outputs before it. Memory and time grow with the
     square of `count`.
@@ -70,27 +71,27 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
     orders ``e^a`` for a from ``-n step = -count epsilon`` to ``n step``. Below these the curve is
     ``1 - e^a`` and above them 0.
 
-    Proof. Let H be the largest divergence of what comes after the first mechanism, for any output
-    of that, and P, Q be the first outputs of neighbours, with privacy loss L in ``[t - epsilon,
-    t]``. The divergence of all is at most ``E_P[H(a - L)] = E_Q[phi(e^L)]`` with ``phi(x) = x H(a -
-    log x)``. As H is convex in e^a, phi is convex (a perspective), and the mean of e^L under Q is
-    1: so the mean of phi is largest where L is t or t - epsilon only (generalised randomised
-    response). Left is a maximum over t in [0, epsilon] (Dong, Durfee, Rogers, 2020). Between points
-    of the grid phi is replaced by its chord, which lies above it; with ``x = e^t`` the mean is then
-    ``u + v / x + w x`` between two of them, and its maximum in closed form.
+    Proof. Let H be the largest divergence of the mechanisms after the first one, for any output of
+    the first, and P, Q be the first outputs of neighbours, with privacy loss L in ``[t - epsilon,
+    t]``. The divergence of the composition is at most ``E_P[H(a - L)] = E_Q[phi(e^L)]`` with
+    ``phi(x) = x H(a - log x)``. As H is convex in e^a, phi is convex (a perspective), and the mean
+    of e^L under Q is 1: so the mean of phi is largest where L is t or t - epsilon only (generalised
+    randomised response). A maximum over t in [0, epsilon] remains (Dong, Durfee, Rogers, 2020).
+    Between points of the grid phi is replaced by its chord, which lies above it; with ``x = e^t``
+    the mean is then ``u + v / x + w x`` between two of them, and its maximum has a closed form.
 
     For one mechanism the curve is ``(1 - e^((a - epsilon) / 2))^2 / (1 - e^-epsilon)``. No single
-    mechanism has all of it. As a maximum of hockey-stick curves it is itself convex and falling
-    in e^a, 1 at 0 and never below ``1 - e^a``: hence the curve of a pair of distributions, which
-    dominates the mechanisms for all neighbours. Products of dominating pairs dominate
-    adaptive compositions (Zhu, Dong, Wang, 2022, Theorem 10), and compositions in which
-    the outputs of one group and another's take turns (Vadhan, Zhang, 2023). Swapping P and
-    Q negates L, so one curve serves both ways.
+    mechanism attains the whole curve. As a maximum of hockey-stick curves it is itself convex and
+    falling in e^a, 1 at 0 and never below ``1 - e^a``: hence it is the curve of a pair of
+    distributions, which dominates the mechanisms for all neighbours. Products of dominating pairs
+    dominate adaptive compositions (Zhu, Dong, Wang, 2022, Theorem 10), and concurrent compositions,
+    in which queries to several mechanisms take turns (Vadhan, Zhang, 2023). Swapping P and Q
+    negates L, so one curve serves both directions.
     """
     cells = min(64, max(16, math.ceil(10 * epsilon)))
     step, n, ratio = epsilon / cells, count * cells, math.exp(-epsilon)
     x = np.exp(np.arange(cells + 1) * step)
-    # The curve of no mechanism at all, with margins for the losses of one.
+    # The curve of an empty composition, with margins for the losses of one mechanism.
     orders = np.arange(-n - cells, n + cells + 1) * step
     curve = -np.expm1(np.minimum(orders, 0.0))
 
@@ -106,11 +107,13 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
             width = x[j + 1] - x[j]
             slope_high, slope_low = (next_high - high) / width, (next_low - low) / width
             at_0_high, at_0_low = high - slope_high * x[j], low - slope_low * x[j]
-            # Of (1 / x - ratio) phi(x) + (1 - 1 / x) phi(x ratio), with chords for phi:
+            # Coefficients of (1 / x - ratio) phi(x) + (1 - 1 / x) phi(x ratio), with chords for
+            # phi:
             u = slope_high - slope_low + at_0_low - ratio * at_0_high
             v, w = at_0_high - at_0_low, slope_low - ratio * slope_high
-            # Largest inside where v, w < 0, else at an end; the right one is the next left one,
-            # and at the last t = epsilon, as at t = 0, the loss is always 0.
+            # The maximum is inside the interval where v, w < 0, else at an end. The right end is
+            # the next left end; at the last right end, t = epsilon, the loss is always 0, as at t =
+            # 0.
             inside = (v < 0) & (w < 0)
             at = np.sqrt(np.divide(v, w, out=np.full_like(v, x[j] ** 2), where=inside))
             at = np.clip(at, x[j], x[j + 1])
@@ -123,11 +126,11 @@ def bounded_range_curve(epsilon: float, count: int) -> tuple[float, np.ndarray]:
 
 # What events are made of ------------------------------------------------------------------------
 
-# Draws that are composed exactly; blocks of as many are composed by dp_accounting. The
-# time grows with the square, and what is lost between blocks is about a percent.
+# Number of draws that are composed exactly; blocks of this size are composed by dp_accounting. The
+# time grows with the square of the block size, and composing blocks loses about a percent.
 BLOCK = 32
 
-# A smaller multiplier is no noise: its square could not be divided by.
+# A smaller noise multiplier counts as no noise: its square is too small to divide by.
 _LEAST_NOISE = 1e-150
 
 
@@ -135,19 +138,19 @@ _LEAST_NOISE = 1e-150
 class Mechanism:
     """A mechanism that runs `count` times."""
 
-    # "gaussian", "laplace", "range", "search": what runs. A release without noise is a Gaussian of
-    # multiplier 0.
+    # Type of mechanism: "gaussian", "laplace", "range" or "search". A release without noise is a
+    # Gaussian of multiplier 0.
     kind: str
     # Noise multiplier against the norm of one record, or the epsilon of a bounded range.
     value: float
     count: int = 1  # How often it runs
     rate: float = 1.0  # Probability with which a record takes part; below 1 for Gaussians only
-    shape: float = 0.0  # Of the number of runs of a search, whose mean is its `value`
-    inside: tuple[Mechanism, ...] = ()  # What each run of a search is made of
+    shape: float = 0.0  # Shape of the number of runs of a search; its mean is `value`
+    inside: tuple[Mechanism, ...] = ()  # Mechanisms of each run of a search
 
     @property
     def pure(self) -> bool:
-        """Whether it has an epsilon without a delta."""
+        """Whether the mechanism has an epsilon at a delta of 0."""
         return self.kind in ("laplace", "range")
 
     @property
@@ -156,7 +159,7 @@ class Mechanism:
 
 
 def merged(parts: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
-    """Mechanisms with equal ones as one: in which order they ran makes no difference."""
+    """Merge equal mechanisms into one each; the order in which they ran makes no difference."""
     counts: Counter[tuple[Any, ...]] = Counter()
     for part in parts:
         counts[part.kind, part.value, part.rate, part.shape, part.inside] += part.count
@@ -167,10 +170,10 @@ def merged(parts: Iterable[Mechanism]) -> tuple[Mechanism, ...]:
 
 
 def each_mechanism(event: Any) -> Iterator[Mechanism]:
-    """Mechanisms that `event` is made of, in order; PrivacyError for what cannot be counted.
+    """Yield the mechanisms of `event`, in order; PrivacyError for an event of unknown cost.
 
-    Sampling at rate 1 is no sampling. Gaussians that share a batch are one Gaussian. Only
-    ``NoOpDpEvent`` is nothing.
+    Sampling at rate 1 counts as no sampling. Gaussians on the same batch count as one Gaussian.
+    Only ``NoOpDpEvent`` has no mechanisms.
     """
     kind = type(event)
     if kind is dpa.NoOpDpEvent:
@@ -209,7 +212,7 @@ def each_mechanism(event: Any) -> Iterator[Mechanism]:
 
 
 def _number(event: Any, name: str, *, low: float, high: float = math.inf) -> float:
-    """Field of an event; PrivacyError unless it is a finite number from `low` to `high`."""
+    """Read a field of an event; PrivacyError unless it is finite and from `low` to `high`."""
     value: Any = getattr(event, name)
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not (number and math.isfinite(value) and low <= float(value) <= high):  # False for NaN
@@ -226,7 +229,7 @@ def _multiplier(event: Any) -> float:
 
 
 def _sampled(event: Any) -> Iterator[Mechanism]:
-    """One Gaussian on a Poisson batch, made of all that runs on it; or what ran, at rate 1."""
+    """Yield one Gaussian for all mechanisms on a Poisson batch; the mechanisms, at rate 1."""
     rate = _number(event, "sampling_probability", low=0.0, high=1.0)
     if rate == 0:
         raise PrivacyError(f"{event} cannot be counted: a rate must be in (0, 1], not {rate:g}.")
@@ -261,7 +264,7 @@ def _search(event: Any) -> Mechanism:
 
 
 def event_of(parts: Iterable[Mechanism]) -> dpa.DpEvent:
-    """Event of mechanisms, in a form that every accountant takes."""
+    """Build an event of mechanisms, in a form that every accountant accepts."""
     events = []
     for part in parts:
         if part.kind == "gaussian":
@@ -279,7 +282,7 @@ def event_of(parts: Iterable[Mechanism]) -> dpa.DpEvent:
     return events[0] if len(events) == 1 else dpa.ComposedDpEvent(events)
 
 
-# Types that a file may hold, with the fields that each of them has.
+# Types of events that a file may hold, with the fields of each type.
 _WRITTEN = {
     kind.__name__: (kind, tuple(field.name for field in attr.fields(kind)))
     for kind in (
@@ -297,7 +300,7 @@ _WRITTEN = {
 
 
 def plain(event: dpa.DpEvent) -> dict[str, Any]:
-    """`event`, which can be counted, as JSON takes it; an infinite number as a string."""
+    """Convert an event of known cost to types that JSON supports; infinity becomes a string."""
 
     def value(field: Any) -> Any:
         if isinstance(field, dpa.DpEvent):
@@ -313,7 +316,7 @@ def plain(event: dpa.DpEvent) -> dict[str, Any]:
 
 
 def event_from(written: Any) -> dpa.DpEvent:
-    """Event that :func:`plain` wrote; PrivacyError for anything else, or what cannot be counted."""
+    """Rebuild the event that :func:`plain` wrote; PrivacyError for anything else."""
 
     def value(field: Any) -> Any:
         if isinstance(field, dict):
@@ -332,7 +335,7 @@ def event_from(written: Any) -> dpa.DpEvent:
     event = built(written)
     try:
         list(each_mechanism(event))
-    except (AttributeError, TypeError) as error:  # a number where an event should be, say
+    except (AttributeError, TypeError) as error:  # for example, a number in place of an event
         raise PrivacyError(f"{written!r} is not an event.") from error
     return event
 
@@ -340,8 +343,9 @@ def event_from(written: Any) -> dpa.DpEvent:
 class Accountant(PLDAccountant):
     """Accountant of privacy loss distributions that also knows a bounded range.
 
-    Laplace events it takes under replace-one too, as it does Gaussian ones: a multiplier
-    against the norm of one record, whose replacement moves the sum by twice as much.
+    It supports Laplace events under replace-one too, in the same way as Gaussian ones: their
+    multiplier is against the norm of one record, and replacing a record moves the sum by twice that
+    norm.
     """
 
     def _maybe_compose(self, event: dpa.DpEvent, count: int, do_compose: bool) -> Any:
@@ -365,21 +369,21 @@ class Accountant(PLDAccountant):
         return None
 
     def curve(self, orders: np.ndarray) -> np.ndarray:
-        """Hockey-stick divergences of orders ``e^a`` for rising a of at least 0, both ways."""
+        """Hockey-stick divergences of orders ``e^a`` for rising a >= 0, the larger of both ways."""
         return np.asarray(self._pld.get_delta_for_epsilon(orders.tolist()))
 
     def _add(self, new: pld.PrivacyLossDistribution) -> None:
         self._pld = self._pld.compose(new)
 
     def _bounded_range(self, epsilon: float, count: int) -> pld.PrivacyLossDistribution:
-        """Distribution of the accountant's grid that dominates `count` mechanisms."""
+        """Privacy loss distribution on the accountant's grid that dominates `count` mechanisms."""
         interval, epsilon = self._value_discretization_interval, max(epsilon, LEAST_RANGE)
         step, curve = bounded_range_curve(epsilon, count)
         most = math.ceil(count * epsilon / interval)
         orders = np.arange(-most, most + 1) * interval
         place = orders / step + len(curve) // 2
         left = np.clip(np.floor(place).astype(int), 0, len(curve) - 2)
-        # Chords in e^a lie above the curve. Where the grid ends it is known.
+        # Chords in e^a lie above the curve. At the ends of the grid the curve is known.
         share = np.clip(np.expm1((place - left) * step) / math.expm1(step), 0.0, 1.0)
         divergences = curve[left] * (1 - share) + curve[left + 1] * share
         divergences = np.where(place < 0, -np.expm1(np.minimum(orders, 0.0)), divergences)
@@ -402,13 +406,14 @@ def pld_accountant(
 def under_add_or_remove(
     parts: Iterable[Mechanism], neighboring_relation: str
 ) -> tuple[Mechanism, ...]:
-    """Parts as Renyi accountants are to count them, which know of add-or-remove only.
+    """Restate mechanisms for Renyi accountants, which support the add-or-remove relation only.
 
-    A Gaussian mechanism on all records is one of mu, under either relation: a replacement moves
-    its sum by twice the norm of a record, so that it is a mechanism of half the multiplier. What
-    is proved of Renyi divergences, the theorem on private searches among it, is about any pair of
-    neighbours and holds as it stands. On a Poisson batch a replaced record is another pair of
-    mixtures, of which these accountants have no divergence.
+    A Gaussian mechanism on all records is a Gaussian mechanism of some mu under either relation: a
+    replacement moves its sum by twice the norm of a record, so that under replacement it is a
+    mechanism of half the multiplier. Theorems on Renyi divergences, including the theorem on
+    private searches, hold for any pair of neighbours and apply unchanged. On a Poisson batch,
+    replacing a record gives another pair of mixtures, whose divergence these accountants do not
+    compute.
     """
     parts = tuple(parts)
     if neighboring_relation == "zero_out":
@@ -428,7 +433,7 @@ def under_add_or_remove(
 
 
 def renyi_divergences(parts: Iterable[Mechanism]) -> tuple[np.ndarray, np.ndarray]:
-    """Orders of the Renyi accountant, and divergences of `parts` under add-or-remove."""
+    """Return the orders of the Renyi accountant, and divergences of `parts` under add-or-remove."""
     accountant = renyi_accountant(parts)
     orders, found = (np.asarray(each, float) for each in (accountant._orders, accountant._rdp))
     return orders, np.maximum(found, 0.0)
@@ -437,8 +442,8 @@ def renyi_divergences(parts: Iterable[Mechanism]) -> tuple[np.ndarray, np.ndarra
 def renyi_accountant(parts: Iterable[Mechanism]) -> RdpAccountant:
     """Renyi accountant that holds `parts`, under add-or-remove.
 
-    It leaves out orders at which its series do not converge, and says so in a log. That is no
-    news: without them bounds are larger, and still bounds.
+    The accountant leaves out orders at which its series do not converge, and logs that. The log
+    message can be ignored: with fewer orders the results are larger, and still upper bounds.
     """
     log, quiet = logging.getLogger("absl"), logging.Filter("nothing at all")
     log.addFilter(quiet)

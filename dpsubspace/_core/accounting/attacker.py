@@ -1,4 +1,4 @@
-"""What a guarantee leaves to an attacker, in numbers that can be said in words.
+"""Bounds on what an attacker can learn in spite of a guarantee, in numbers that can be explained.
 
 The attacker knows everything but which of two neighbouring data sets was used, knows both
 of them, and sees all that was released. *Privacy.* With the curve ``H_t`` of ``cost``, whose
@@ -16,9 +16,9 @@ pairs (mu, s) are proved to dominate it, and (epsilon, delta) of the guarantee:
   ``P(L > epsilon) <= H_t / (1 - t e^-epsilon)`` at any ``t < e^epsilon``: outputs of a larger
   loss add at least ``1 - t / l > 1 - t e^-epsilon`` of their probability to ``H_t``.
 
-Where all that ran was fixed in advance, every pair (epsilon, delta) of its accountant holds as the
-stated one does. Of fits that were chosen after looking at results only sums of mu, of slacks and of
-epsilons are bounds (:class:`~dpsubspace.budget._filter.BudgetSplit`).
+Where all releases were fixed in advance, every pair (epsilon, delta) of the accountant holds, as
+the stated pair does. For fits that were chosen after looking at results, only sums of mu, of slacks
+and of epsilons are bounds (:class:`~dpsubspace.budget._filter.BudgetSplit`).
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-# More than this is no rare surprise: then a larger belief is stated, that is exceeded rarely.
+# A larger probability is no rare exception: then a larger belief is stated, which is rarely
+# exceeded.
 _RARE = 0.01
 
-# Deltas at which accountants are asked, over the stated one.
+# Deltas at which the accountant is evaluated, as multiples of the stated delta.
 _FACTORS = (2, 5, 10, 30, 100, 1000, 10_000)
 
 
 @dataclass(frozen=True)
 class Attacker:
-    """Bounds on what can be learnt of one record."""
+    """Bounds on what can be learned about one record."""
 
-    epsilon: float  # What is promised
+    epsilon: float  # Epsilon of the guarantee
     delta: float
-    # Of the Gaussian mechanism that is at least as bad in all respects but for the slack; inf where
-    # none is known.
+    # Mu of the Gaussian mechanism that dominates all releases but for the slack; inf where none is
+    # known.
     mu: float
-    slack: float  # What is added to its curve
+    slack: float  # Slack that is added to the curve of that mechanism
     exact: bool  # Whether all that was released is Gaussian, so that bounds by mu are attained
     points: tuple[tuple[float, float], ...] = ()  # Other pairs (epsilon, delta) that hold
-    # Epsilon at the same delta for what a record says; None where it is not known.
+    # Epsilon at the same delta for replacing a record; None where it is not known.
     replaced: float | None = None
 
     @classmethod
@@ -68,7 +69,7 @@ class Attacker:
         *,
         adaptive: bool = False,
     ) -> Attacker:
-        """For what ran and what is promised; `adaptive` parts followed results of earlier ones."""
+        """Bounds for an event and its guarantee; if `adaptive`, parts were chosen by results."""
         cost = Cost.of(event, neighboring_relation)
         parts, sq_mu = cost.parts, cost.sq_mu()
         if sq_mu is not None:
@@ -90,7 +91,7 @@ class Attacker:
 
     @classmethod
     def of_promise(cls, epsilon: float, delta: float) -> Attacker:
-        """For whatever keeps to a promise, of which nothing else is known."""
+        """Bounds for any mechanism that keeps a guarantee of which nothing else is known."""
         return cls(epsilon, delta, math.inf, 0.0, False, replaced=None if delta else 2 * epsilon)
 
     @property
@@ -107,7 +108,7 @@ class Attacker:
         return min(found)
 
     def true_positive_rate(self, false_positive_rate: float) -> float:
-        """Largest share of those used that are found, where so many others are named too."""
+        """Largest share of members that an attacker finds, at this share of false accusations."""
         a, found = false_positive_rate, [1.0]
         for epsilon, delta in self._all:
             e = math.exp(-min(epsilon, 700.0))
@@ -117,16 +118,16 @@ class Attacker:
         return min(found)
 
     def posterior(self, prior: float) -> float:
-        """Largest probability after the release of what had the probability `prior` before.
+        """Largest probability after the release of an event with the probability `prior` before.
 
-        It holds except for releases of which the probability is at most :attr:`surprise`.
+        It holds except for a set of releases whose probability is at most :attr:`surprise`.
         """
         e = math.exp(-min(self._belief[0], 700.0))
         return prior / (prior + (1 - prior) * e)
 
     @property
     def surprise(self) -> float:
-        """Probability of a release that tells more than :meth:`posterior` says."""
+        """Probability of a release that reveals more than :meth:`posterior` states."""
         return self._belief[1]
 
     @property
@@ -153,10 +154,10 @@ class Attacker:
         return self.epsilon + math.log(2), min(1.0, 2 * self.delta)
 
     def of_several(self, count: int) -> float | None:
-        """Epsilon at the same delta for `count` records together; None where it is not known.
+        """Epsilon at the same delta for a group of `count` records; None where it is not known.
 
-        The Gaussian mechanism of mu is one of ``count mu`` for them (Dong, Roth, Su, 2022,
-        Theorem 2.14), and a sum of epsilons is one without a delta.
+        For such a group, a Gaussian mechanism of mu is one of ``count mu`` (Dong, Roth, Su, 2022,
+        Theorem 2.14), and at a delta of 0 the epsilons of the records add up.
         """
         if self.exact and self.delta > 0:
             return gaussian_epsilon((count * self.mu) ** 2, self.delta)

@@ -1,33 +1,36 @@
-"""Gaussian mechanisms on Poisson batches, counted where ``dp_accounting`` would not finish.
+"""Cost of Gaussian mechanisms on Poisson batches, where ``dp_accounting`` would not finish.
 
-Little noise, rare batches and large epsilons have losses of many sizes, for which a grid
-that serves all of them takes minutes. Here losses are weighed first, so that the grid need
-only span those that decide about delta. :func:`epsilon_of_batches` is an upper bound for any noise,
-rate and number of steps, in a time that hardly depends on them.
+With little noise, rare batches or large epsilons, privacy losses differ so much in size that a grid
+for all of them takes minutes. Here losses are weighed first, so that the grid need only span the
+losses that decide about delta. :func:`epsilon_of_batches` is an upper bound for any noise, rate and
+number of steps, and its running time hardly depends on them.
 
 *One step.* With u = 1 / multiplier, the record of norm 1 is in the batch with probability q.
-Outputs over their noise have the distribution ``(1 - q) N(0, 1) + q N(u, 1)`` with it and
-``N(0, 1)`` without it, or ``(1 - q) N(0, 1) + q N(-u, 1)`` where it is replaced. These pairs
+Outputs divided by their noise have the distribution ``(1 - q) N(0, 1) + q N(u, 1)`` with the record
+and ``N(0, 1)`` without it, or ``(1 - q) N(0, 1) + q N(-u, 1)`` where it is replaced. These pairs
 dominate a step (Zhu, Dong, Wang, 2022), their products dominate adaptive compositions, and the
 divergence of a product is ``E (1 - e^(epsilon - L))_+`` of the sum L of the losses, which are
 independent.
 
-*The grid.* What has a loss between a and a + h is moved to these two, so that the probability
-under either neighbour stays as it is. The pair that was there is a garbling of the new one: the
-divergence grows. Losses below the grid are raised to its lowest point, and those above it count as
-infinite, which adds their probability to delta.
+*The grid.* Probability of a loss between the grid points a and a + h is moved to these two points,
+so that the total probability under either neighbour does not change. The original pair is a
+garbling (postprocessing) of the new pair: the divergence grows. Losses below the grid are raised to
+its lowest point, and losses above it count as infinite, which adds their probability to delta.
 
 *Weights.* With K the logarithm of ``E e^(x L)``, let L' have probabilities ``e^(x l - K)`` times
-those of L, which is the sum of as many independent losses that are weighed so. Then ::
+the probabilities of L. L' is the sum of equally many independent losses that are weighed in the
+same way. Then ::
 
     E (1 - e^(epsilon - L))_+ = E e^(K - x L') (1 - e^(epsilon - L'))_+
 
-and a sum over the tail of L is one over the middle of L': rounding of Fourier transforms, which is
-absolute, is relative to delta. A transform spans some losses, ``[(K - 9) / x, b)``, and what
-lies beyond comes back at its other end. Below is at most ``e^-9`` of L' (Chernoff's bound), which
-comes back as a larger loss, that is from above. Above b, of at least ``(K + log(1 / delta) + 14)
-/ x``, is at most ``e^-14 delta`` of L, and ``e^(K - b x)`` is added for it; of L' it is little, or
-what comes back as smaller losses would be a part of delta.
+and a sum over the tail of L is a sum over the middle of L': the rounding error of Fourier
+transforms, which is absolute, is then relative to delta. A transform spans the losses in ``[(K - 9)
+/ x, b)``, and probability beyond one end comes back at the other end. The probability of L' below
+is at most ``e^-9`` (Chernoff's bound); it comes back as larger losses, which keeps the bound an
+upper bound. b is at least ``(K + log(1 / delta) + 14) / x``, so that the probability of L above b
+is at most ``e^-14 delta``, and ``e^(K - b x)`` is added for it. The probability of L' above b must
+be small too, since the part that comes back as smaller losses must not be a noticeable part of
+delta.
 """
 
 from __future__ import annotations
@@ -45,33 +48,35 @@ from scipy.special import logsumexp, ndtr, ndtri
 if TYPE_CHECKING:
     from dpsubspace._core.accounting.accountants import Mechanism
 
-# Points of the grid for up to so many steps: more of them change epsilon by less than a part in a
-# hundred. What is lost between points grows with the steps and falls with the square of the points.
+# Points of the grid for up to _STEPS steps: more points change epsilon by less than a part in a
+# hundred. The loss between points grows with the steps and falls with the square of the points.
 _POINTS, _STEPS, _MOST_POINTS = 2**15, 200_000, 2**21
 
-# Neighbours that are compared: the first of them has the record.
+# Pairs of neighbours that are compared: the first of each pair has the record.
 _WAYS = {"zero_out": ("there", "missing"), "replace_one": ("replaced",)}
 
 _DELTAS = (1e-9, 1e-7, 1e-5, 1e-3, 0.03, 0.3)
 
-_FAR = 10.0  # deviations beyond which nothing of a normal distribution is looked at below
+_FAR = 10.0  # Standard deviations beyond which a normal distribution is ignored below
 
-# Share of delta that losses above the grid may take.
+# Share of delta that losses above the grid may use.
 _ABOVE = 1e-4
 
 
 def epsilon_of_batches(parts: Sequence[Mechanism], relation: str, delta: float) -> float:
-    """Upper bound on the epsilon of Gaussian mechanisms, of which any are on batches."""
+    """Upper bound on the epsilon of Gaussian mechanisms, any of which may be on batches."""
     return max(_first_below(*_curve(parts, way, delta), delta) for way in _WAYS[relation])
 
 
 def curve_of_batches(
     parts: Sequence[Mechanism], relation: str, least: float, n_points: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orders a from 0 to where the divergence of order e^a is `least`, and divergences from above.
+    """Return orders a and upper bounds on the divergences of orders e^a.
 
-    Each weight shows the curve where it is near one delta. Since curves fall, what a bound is at an
-    order it is at later ones; the least bound holds. No orders where `least` is not reached.
+    The orders run from 0 to the order at which the divergence is `least`. Each weight gives a tight
+    bound where the curve is near one delta. Since curves fall, a bound at one order holds at all
+    larger orders; the least of these bounds counts. There are no orders where `least` is not
+    reached.
     """
     deltas = [least, *(d for d in _DELTAS if d > least)]
     reached = epsilon_of_batches(parts, relation, least)
@@ -91,7 +96,7 @@ def curve_of_batches(
 
 
 def _curve(parts: Sequence[Mechanism], way: str, delta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Orders, and upper bounds on divergences that are good where these are about `delta`."""
+    """Orders, and upper bounds on divergences that are tight where these are near `delta`."""
     losses = [_Loss(part, way, delta / len(parts)) for part in parts]
     x, first, last = _span(losses, delta)
     runs = sum(loss.count for loss in losses)
@@ -116,7 +121,7 @@ def _curve(parts: Sequence[Mechanism], way: str, delta: float) -> tuple[np.ndarr
     line = np.roll(np.asarray(irfft(np.exp(exponent), n)), (place - start) % n)
     orders = (start + np.arange(n)) * step
     scale = np.exp(np.minimum(log_mass - x * orders, 600.0))
-    # Sums of what is above each order, of all of it and of e^(order - loss) of it.
+    # Sums over the losses above each order, of their probability and of e^(order - loss) times it.
     tail = (scale * np.maximum(line, 0.0))[::-1]
     every, less = np.cumsum(tail), lfilter([1.0], [1.0, -math.exp(-step)], tail)
     rounding = np.finfo(float).eps * math.sqrt(n) * (others + 40)
@@ -130,14 +135,14 @@ def _log_sum(logs: np.ndarray, weights: np.ndarray | None = None) -> float:
 
 
 def _log1p(z: np.ndarray) -> np.ndarray:
-    """Logarithm of ``1 + z``; that of NumPy loses the digits of a small z."""
+    """Logarithm of ``1 + z``; NumPy's function loses the digits of a small z."""
     real, imaginary = np.real(z), np.imag(z)
     size = np.log1p(np.maximum(2 * real + real**2 + imaginary**2, 1e-15 - 1)) / 2
     return size + 1j * np.arctan2(imaginary, 1 + real)
 
 
 def _first_below(orders: np.ndarray, divergences: np.ndarray, delta: float) -> float:
-    """Order of at least 0 at which a curve falls to `delta`, by a chord in e^order above it."""
+    """Order >= 0 at which a curve falls to `delta`, by a chord in e^order above the curve."""
     below = np.flatnonzero(divergences <= delta)
     if not len(below):
         return math.inf
@@ -152,7 +157,7 @@ def _first_below(orders: np.ndarray, divergences: np.ndarray, delta: float) -> f
 
 
 def _span(losses: Sequence[_Loss], delta: float) -> tuple[float, float, float]:
-    """The x of the weights, and the first and last loss of the transform."""
+    """Return the x of the weights, and the first and last loss of the transform."""
 
     def log_moment(x: float) -> float:
         return sum(loss.log_moment(x) for loss in losses)
@@ -162,7 +167,7 @@ def _span(losses: Sequence[_Loss], delta: float) -> tuple[float, float, float]:
         over = math.log1p(x) + x * math.log1p(1 / x)
         return (log_moment(x) - math.log(delta) - over) / x
 
-    # The x is about log(1 / delta) over epsilon, and that is about the losses of usual batches.
+    # x is about log(1 / delta) / epsilon, and epsilon about the losses of usual batches.
     usual = max(float(loss.losses[-1]) * max(loss.count * loss.q, 1.0) for loss in losses)
     least = min(-18.0, -6.0 - math.log(max(usual, 1.0)))
     found: Any = minimize_scalar(
@@ -184,18 +189,18 @@ class _Loss:
         self.u, self.q, self.count, self.way = 1 / part.value, part.rate, part.count, way
         tail = min(0.01, _ABOVE * delta / (self.count * self.q))
         most = (self.u - ndtri(tail), -ndtri(min(0.01, _ABOVE * delta / self.count)))
-        self.most = float(max(most if self.q < 1 else most[:1]))  # larger ones: an infinite loss
+        self.most = float(max(most if self.q < 1 else most[:1]))  # larger outputs: an infinite loss
         if self.way == "missing":
             self.most = _FAR
         outputs = np.linspace(-_FAR, self.most, 2000)
-        if self.u > 2 * _FAR and self.way != "missing":  # two heaps, with nothing between
+        if self.u > 2 * _FAR and self.way != "missing":  # two clusters, with nothing between
             far = np.linspace(self.u - _FAR, self.most, 1000)
             outputs = np.concatenate([np.linspace(-_FAR, _FAR, 1000), far])
         self.losses, edges = self.loss(outputs), (outputs[1:] + outputs[:-1]) / 2
         self.weights = self._masses(np.concatenate([[-np.inf], edges, [np.inf]]), 1)[0]
 
     def loss(self, v: np.ndarray) -> np.ndarray:
-        """Loss of outputs v, rising."""
+        """Privacy loss of the outputs v; it rises with v."""
         if self.way == "missing":
             return -self._mixture(-v)
         return self._mixture(v) - (self._mixture(-v) if self.way == "replaced" else 0.0)
@@ -206,7 +211,7 @@ class _Loss:
         return np.logaddexp(rest, math.log(self.q) + self.u * v - self.u**2 / 2)
 
     def output(self, loss: np.ndarray) -> np.ndarray:
-        """Outputs of a loss; an infinite one where there is none."""
+        """Outputs at which the privacy loss is `loss`; infinite where there is no such output."""
         if self.way == "missing":
             return -self._of_mixture(-loss)
         if self.way == "there":
@@ -234,11 +239,11 @@ class _Loss:
         return np.where(loss <= least, -np.inf, found / self.u + self.u / 2)
 
     def log_moment(self, x: float) -> float:
-        """Logarithm of the mean of ``e^(x loss)`` over all runs, about."""
+        """Approximate logarithm of the mean of ``e^(x loss)`` over all runs."""
         return self.count * _log_sum(x * self.losses, self.weights)
 
     def on_grid(self, step: float, x: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Places on a grid, their probabilities from above, and that of an infinite loss."""
+        """Places on a grid, upper bounds on their probabilities, and that of an infinite loss."""
         below = np.log(np.maximum(np.cumsum(self.weights), 1e-300)) + x * self.losses
         lost = below < _log_sum(x * self.losses, self.weights) + math.log(1e-8 / self.count)
         low = math.floor(self.losses[max(0, np.count_nonzero(lost) - 1)] / step)
@@ -246,7 +251,7 @@ class _Loss:
         places = np.arange(low, high + 1)
         edges = self.output(places * step)
         (one, first), (other, second) = (self._masses(edges, sign) for sign in (1, -1))
-        # Of the larger loss; a little more, for what is lost when numbers are subtracted.
+        # Probability of the larger loss, plus a margin for digits that are lost in subtractions.
         ratio, whole = np.exp(np.minimum(places[:-1] * step, 700.0)), -math.expm1(-step)
         up = (one - other * ratio + 1e-15 * (first + second * ratio)) / whole
         up = np.clip(up, 0.0, one)
@@ -258,12 +263,12 @@ class _Loss:
         return places, masses, above
 
     def _shares(self, sign: int) -> tuple[float, float]:
-        """Probability of a batch with the record, and what it moves outputs by."""
+        """Return the probability of a batch with the record, and by how much it moves outputs."""
         with_it = {"there": (1,), "missing": (-1,), "replaced": (1, -1)}[self.way]
         return (self.q if sign in with_it else 0.0), sign * self.u
 
     def _masses(self, edges: np.ndarray, sign: int) -> tuple[np.ndarray, np.ndarray]:
-        """Probability between edges under one neighbour (1) or the other, and their rounding."""
+        """Probability between edges under one neighbour (1) or the other, and rounding."""
         share, moved = self._shares(sign)
         found, rounding = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
         for weight, mean in ((1 - share, 0.0), (share, moved)):
@@ -275,7 +280,7 @@ class _Loss:
         return found, rounding
 
     def _ends(self, edge: float) -> tuple[float, float]:
-        """Probability above and below an edge, with the record."""
+        """Return the probabilities above and below an edge, with the record."""
         share, moved = self._shares(1)
         above = (1 - share) * ndtr(-edge) + share * ndtr(moved - edge)
         return float(above), float((1 - share) * ndtr(edge) + share * ndtr(edge - moved))

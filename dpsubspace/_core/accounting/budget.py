@@ -1,4 +1,4 @@
-"""A budget: what is asked for, the releases that share it, their event, and their noise."""
+"""Privacy budgets: the requested privacy, the releases that share it, their event and noise."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 # Calibration of noise ---------------------------------------------------------------------------
-# How much noise a budget asks for.
+# Least noise that a budget allows.
 
 
 def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) -> float:
     """Least noise multiplier at which ``cost_at(multiplier)`` is at most `epsilon`.
 
-    For a composition of Gaussians, of which mu^2 is ``a + b / multiplier^2`` (a fixed part and
-    a part that the multiplier scales), by a closed form. Otherwise by a search from the
-    central-limit approximation, within one part in a thousand. Parts that have no delta, bounded
-    ranges and Laplace mechanisms, are fixed ones. The result is inflated until the evaluated
-    epsilon is at most the target, so rounding is always on the private side.
+    For a composition of Gaussians, whose mu^2 is ``a + b / multiplier^2`` (a fixed part and a part
+    that the multiplier scales), by a closed form. Otherwise by a search from the central-limit
+    approximation, within one part in a thousand. Mechanisms without a delta (bounded ranges and
+    Laplace mechanisms) are fixed parts. The result is inflated until the evaluated epsilon is at
+    most the target, so rounding is always on the private side.
 
     PrivacyError if the fixed part alone costs more than `epsilon`.
     """
@@ -80,7 +80,7 @@ def calibrate(cost_at: Callable[[float], Cost], epsilon: float, delta: float) ->
     return multiplier
 
 
-# Noise multiplier of batches where delta allows any.
+# Noise multiplier of batches where delta is so large that it allows any multiplier.
 _IN_RARE_BATCHES = 0.3
 
 
@@ -95,7 +95,7 @@ def _warn_of_delta(delta: float) -> None:
 
 
 def _search(cost_at: Callable[[float], Cost], sq_mu: float, epsilon: float, delta: float) -> float:
-    """Multiplier of what has no closed form, from above."""
+    """Upper bound on the least multiplier, for events without a closed form."""
 
     def excess(log_multiplier: float) -> float:
         cost = cost_at(math.exp(log_multiplier))
@@ -106,7 +106,7 @@ def _search(cost_at: Callable[[float], Cost], sq_mu: float, epsilon: float, delt
         return math.log(max(found, 1e-300) / epsilon)
 
     pure = cost_at(1.0).split_pure()[0] > 0
-    # The approximation says too little noise, and the less the fewer steps there are.
+    # The approximation gives too little noise, and the more so the fewer steps there are.
     low, less = _approximate_log_multiplier(cost_at, sq_mu), 0.1
     over = excess(low)
     while over <= 0:
@@ -125,7 +125,7 @@ def _search(cost_at: Callable[[float], Cost], sq_mu: float, epsilon: float, delt
 
 
 def _approximate_log_multiplier(cost_at: Callable[[float], Cost], sq_mu: float) -> float:
-    """Logarithm of the multiplier at which it costs `sq_mu` by its central limit."""
+    """Logarithm of the multiplier at which the central-limit approximation costs `sq_mu`."""
 
     def excess(log_multiplier: float) -> float:
         at = cost_at(math.exp(log_multiplier))
@@ -142,12 +142,12 @@ def _approximate_log_multiplier(cost_at: Callable[[float], Cost], sq_mu: float) 
 
 
 def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: float) -> float:
-    """Largest x at which ``cost_at(x)``, of epsilons in proportion to x, is at most `epsilon`.
+    """Largest x at which ``cost_at(x)``, with epsilons in proportion to x, is at most `epsilon`.
 
     For exponential and Laplace mechanisms that share a budget; other parts are fixed. With
-    ``delta=0`` the epsilons add up to `epsilon`. With more they may be larger than that, never
-    smaller, and are found by a search within one part in ten thousand. The result is deflated
-    until the evaluated epsilon is at most the target.
+    ``delta=0`` the epsilons add up to `epsilon`. With a larger delta their sum may be larger than
+    `epsilon`, and is never smaller; they are found by a search within one part in ten thousand. The
+    result is deflated until the evaluated epsilon is at most the target.
 
     PrivacyError if the fixed part alone costs more than `epsilon`, or there is nothing to scale.
     """
@@ -157,7 +157,7 @@ def calibrate_range(cost_at: Callable[[float], Cost], epsilon: float, delta: flo
         raise PrivacyError("nothing in the event is scaled: there is nothing to calibrate.")
     fixed = max(0.0, at_one - scaled) + rest.epsilon(delta)
     low = (epsilon - fixed) / scaled
-    if not low > 0:  # only what the accountant saves may be left
+    if not low > 0:  # the accountant's bound may be below the sum of epsilons and leave something
         low = 1e-6 * epsilon / scaled
         if cost_at(low).epsilon(delta) > epsilon:
             raise _nothing_left(epsilon, delta)
@@ -185,7 +185,7 @@ def _nothing_left(epsilon: float, delta: float) -> PrivacyBudgetError:
 
 # Budgets ----------------------------------------------------------------------------------------
 
-# Least epsilon that is taken: below it accountants lose digits, and no use is known.
+# Least epsilon that is accepted: below it accountants lose digits, and no use is known.
 LEAST_EPSILON = 1e-4
 
 
@@ -208,20 +208,20 @@ def warn_about_delta(delta: float, n_samples: int) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Privacy that is asked for."""
+    """Requested privacy."""
 
-    # Budget; inf asks for none. None where noise multipliers are given instead.
+    # Budget; inf requests no privacy. None where noise multipliers are given instead.
     epsilon: float | None
     delta: float | str = "auto"  # Additive slack
     neighboring_relation: str = "zero_out"  # "zero_out" or "replace_one": what the guarantee hides
-    # That of each release of the last part of a budget, where `epsilon` is None.
+    # Noise multiplier of each release of the last part of a budget, where `epsilon` is None.
     noise_multiplier: float | None = None
-    # Releases of the same fit that come first, with noise that is fixed: all others are calibrated
-    # to the rest, and they are one budget.
+    # Releases of the same fit that come first, with fixed noise: all others are calibrated to the
+    # rest of the budget, and together they are one budget.
     first: Budget | None = None
 
     def checked(self, *, pure: bool = False, multipliers: bool = False) -> Target:
-        """The same in plain numbers; `pure` allows a delta of 0, `multipliers` no epsilon."""
+        """Checked copy of plain numbers; `pure` allows delta=0, `multipliers` no epsilon."""
         self._check(pure, multipliers)
         multiplier = self.noise_multiplier
         plain = Target(
@@ -230,7 +230,7 @@ class Target:
             str.__str__(self.neighboring_relation),
             None if multiplier is None else float(multiplier),
         )
-        plain._check(pure, multipliers)  # a number of a strange class may be another by now
+        plain._check(pure, multipliers)  # converting a number of a custom class may change it
         return plain
 
     def _check(self, pure: bool, multipliers: bool) -> None:
@@ -248,9 +248,10 @@ class Target:
         return self.epsilon != math.inf
 
     def delta_at(self, n_samples: int | None) -> float:
-        """Delta for a number of records; ValueError where it depends on that and is unknown.
+        """Delta for a number of records; ValueError where it depends on an unknown number.
 
-        "auto" is the ledger's inside of one: a smaller delta would waste what was paid for.
+        Within a ledger, "auto" is the delta of the ledger: a smaller delta would waste budget that
+        was already paid.
         """
         if self.delta != "auto":
             return float(self.delta)
@@ -261,7 +262,7 @@ class Target:
         return default_delta(check_integer("n_samples", n_samples, low=1))
 
     def cost(self, parts: Mapping[str, Part], scales: Mapping[str, float]) -> Cost:
-        """What `parts` cost with such noise, beside what is released first."""
+        """Cost of `parts` with this noise, together with the releases that come first."""
         from dpsubspace._core.accounting.accountants import merged
 
         before = () if self.first is None else mechanisms_of(self.first.event)
@@ -281,24 +282,24 @@ class Target:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Public sizes of a fit; None where they are not known before the data are."""
+    """Public sizes of a fit; None for sizes that are not known before the data are."""
 
     n_samples: int | None  # Records
     n_features: int | None = None
     n_outputs: int | None = None
     n_public: int = 0  # Public rows
-    labelled: bool = False  # Whether those have targets
+    labelled: bool = False  # Whether public rows have targets
     persons: bool = False  # Whether a record may have several rows
 
     def known(self, name: str, why: str) -> int:
-        """Size called `name`, or ValueError that says why it is needed."""
+        """Return the size called `name`; ValueError that explains why it is needed if unknown."""
         value = getattr(self, name)
         if value is None:
             raise ValueError(f"{why} depends on `{name}`: pass it.")
         return check_integer(name, value, low=1)
 
 
-# Scales at which nothing is added.
+# Scales that add no noise.
 _NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 
 
@@ -306,27 +307,27 @@ _NO_NOISE = {"gaussian": 0.0, "range": math.inf, "laplace": math.inf}
 class Part:
     """Releases of one name, which have the same noise.
 
-    Privacy of disjoint blocks (parallel composition). Which block a record belongs to follows from
-    its position and public coins, so neighbours differ in one block, b. Releases before that of
-    b have the same distribution for both, and so have those after it, given what was released
-    before: they are the same function of the same records. The privacy loss is that of the
-    release of b, which earlier releases may have decided; whatever they are, that is a
-    Gaussian mechanism of the multiplier of the part. Hence all are together no worse than
-    one Gaussian mechanism, also where they are chosen one after another. Two parts on
-    blocks meet a record once each, and compose like two releases.
+    Privacy of disjoint blocks (parallel composition). The block of a record follows from its
+    position and from public coins, so neighbours differ in one block, b. Releases before the
+    release of b have the same distribution for both neighbours, and so have the releases after it,
+    given what was released before: they are the same function of the same records. The privacy loss
+    is the loss of the release of b. Earlier releases may have decided what that release is;
+    whatever it is, it is a Gaussian mechanism with the multiplier of the part. Hence all releases
+    together are no worse than one Gaussian mechanism, also where they are chosen one after another.
+    If two parts are on blocks, each of them uses a record once, and they compose like two releases.
     """
 
-    # Of the budget: of mu^2, not of epsilon, so that parts compose to the whole exactly. Of
-    # epsilon, where all parts of a budget are "range" or "laplace".
+    # Share of the budget: of mu^2, not of epsilon, so that the parts compose exactly to the whole.
+    # A share of epsilon where all parts of a budget are "range" or "laplace".
     share: float
     count: int = 1  # Number of releases
-    # Probability with which a record enters the Poisson batch of a release; 1 takes all.
+    # Probability with which a record enters the Poisson batch of a release; 1 uses all records.
     rate: float = 1.0
-    # "gaussian", "range", "laplace": Gaussian noise, or an exponential mechanism or Laplace noise,
-    # which need no delta.
+    # "gaussian": Gaussian noise. "range": an exponential mechanism. "laplace": Laplace noise. The
+    # last two need no delta.
     kind: str = "gaussian"
-    # Whether each release is over a block of the records of its own, which are as many as the
-    # releases. All of them then cost what one costs.
+    # Whether each release is over its own block of records, with as many blocks as releases. All of
+    # them together then cost as much as one.
     disjoint: bool = False
 
     def __post_init__(self) -> None:
@@ -339,19 +340,19 @@ class Part:
 
     @property
     def n_charged(self) -> int:
-        """Number of releases that can tell of one record."""
+        """Number of releases that one record can affect."""
         return 1 if self.disjoint else self.count
 
     @property
     def fraction(self) -> float:
-        """Share of the records that a release is over, as it is expected to be."""
+        """Expected share of the records that a release uses."""
         return 1 / self.count if self.disjoint else self.rate
 
     def mechanism(self, scale: float, neighboring_relation: str) -> Mechanism:
-        """All its releases; `scale` is a noise multiplier, or an epsilon.
+        """Mechanism of all releases; `scale` is a noise multiplier, or an epsilon.
 
-        Like a Gaussian multiplier, that of Laplace noise is against the norm of one record, and
-        accountants double what a replacement moves.
+        Like a Gaussian multiplier, the multiplier of Laplace noise is against the norm of one
+        record, and accountants double it where a record is replaced.
         """
         from dpsubspace._core.accounting.accountants import Mechanism
 
@@ -363,27 +364,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Budget:
-    """Releases that share what is asked for, the noise of each, and the event they add up to.
+    """Releases that share the requested privacy, the noise of each, and their composed event.
 
-    A fit takes the number of its releases, the rate of its batches and whether it is private
-    from here and not from its parameters, so that what runs is what is charged.
+    A fit reads the number of its releases, the rate of its batches and whether it is private from
+    here and not from its parameters, so that the charged releases are those that run.
     """
 
-    target: Target  # What is asked for
-    parts: Mapping[str, Part]  # What is released, by name and in the order of the event
-    # Noise multiplier of each release called so (0 adds no noise), or its epsilon where it needs no
-    # delta (inf adds no noise).
+    target: Target  # Requested privacy
+    parts: Mapping[str, Part]  # Releases, by name and in the order of the event
+    # Noise multiplier of each release of that name (0 adds no noise), or its epsilon where it needs
+    # no delta (inf adds no noise).
     scales: Mapping[str, float]
-    event: DpEvent  # What all of them cost together: calibrated, charged and printed
+    event: DpEvent  # Composed event of all releases: calibrated, charged and printed
     private: bool  # Whether noise is added at all
 
     @classmethod
     def split(
         cls, target: Target, parts: Mapping[str, Part], n_samples: int | None = None
     ) -> Budget:
-        """Share `target` out among `parts`, of which at most one is sampled.
+        """Share `target` out among `parts`, at most one of which is sampled.
 
-        Releases of `target` that come first are parts of the result as well.
+        Releases that come first in `target` are parts of the result as well.
         """
         private = target.private
         if not private or not parts:
@@ -400,7 +401,7 @@ class Budget:
         return cls(target, parts, scales, event, private)._after(target.first)
 
     def _after(self, first: Budget | None) -> Budget:
-        """The same and what is released first."""
+        """Return this budget preceded by the releases that come first."""
         if first is None:
             return self
         if both := first.parts.keys() & self.parts.keys():
@@ -410,22 +411,22 @@ class Budget:
         return replace(self, parts=parts, scales=scales, event=event)
 
     def only(self, *names: str) -> Budget:
-        """The same for some of its parts, with the noise that they have, and what these cost."""
+        """Return a budget of some parts, with their present noise and the cost of these parts."""
         parts = {name: self.parts[name] for name in names}
         scales = {name: self.scales[name] for name in names}
         if not self.private:
             return replace(self, parts=parts, scales=scales)
-        target = replace(self.target, epsilon=None)  # the statement is what they cost themselves
+        target = replace(self.target, epsilon=None)  # the guarantee is the cost of these parts
         return Budget(target, parts, scales, _event(target, parts, scales), True)
 
     def per_record_multiplier(self, name: str) -> float:
-        """What all releases of a name together leave of their noise, batches and blocks or not."""
+        """Noise multiplier of all releases of a name together, on batches and blocks or not."""
         part = self.parts[name]
         return self.scales[name] / (part.fraction * math.sqrt(part.count))
 
     @property
     def multipliers(self) -> list[float]:
-        """Least noise of all sums that are released, over what one record moves them by."""
+        """Least noise of each released sum, over what one record contributes to it."""
         return [
             scale if self.parts[name].kind == "gaussian" else 1 / scale
             for name, scale in self.scales.items()
@@ -434,7 +435,7 @@ class Budget:
 
 
 def _event(target: Target, parts: Mapping[str, Part], scales: Mapping[str, float]) -> DpEvent:
-    """What `parts` cost with such noise, in the words of ``dp_accounting``."""
+    """Event of ``dp_accounting`` for `parts` with this noise."""
     from dpsubspace._core.accounting.accountants import event_of
 
     relation = target.neighboring_relation
@@ -442,7 +443,7 @@ def _event(target: Target, parts: Mapping[str, Part], scales: Mapping[str, float
 
 
 def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> dict[str, float]:
-    """Multipliers of Gaussian parts: as if no batch were sampled, and then of the one that is."""
+    """Multipliers of Gaussian parts: first as if not sampled, then of the sampled part."""
     full = {name: replace(part, rate=1.0) for name, part in parts.items()}
     weights = {name: math.sqrt(part.n_charged / part.share) for name, part in parts.items()}
 
@@ -464,10 +465,11 @@ def _of_mu(target: Target, parts: Mapping[str, Part], n_samples: int | None) -> 
 def _beside_multiplier(
     target: Target, parts: Mapping[str, Part], n_samples: int | None
 ) -> dict[str, float]:
-    """Multipliers where that of the last part is given: the others have their share of mu^2.
+    """Multipliers where that of the last part is given: the others get their share of mu^2.
 
-    Of sampled batches it is that of their central limit, or of one Gaussian of their epsilon where
-    that is less, as it is with little noise: a choice, which the event counts exactly.
+    For sampled batches, mu^2 of the last part is that of their central limit, or that of one
+    Gaussian with the epsilon of the batches where that is less, as with little noise. This is only
+    a choice of shares; the event is counted exactly.
     """
     given, last = float(target.noise_multiplier or 0.0), [*parts.values()][-1]
     sq_mu = last.n_charged / given**2

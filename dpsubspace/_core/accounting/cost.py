@@ -1,10 +1,11 @@
-"""What an event costs: its epsilon at a delta, its privacy curve, and that of a search.
+"""Cost of an event: its epsilon at a delta, its privacy curve, and the cost of a search.
 
-Compositions of Gaussians, which is what every full-batch fit is, have an exact answer:
-they are one Gaussian (Dong, Roth, Su, 2022, Corollary 3.3). Compositions of mechanisms without
-a delta cost at most the sum of their epsilons, for any delta. Private searches go to the Renyi
-accountant of ``dp_accounting``, and everything else to that of privacy loss distributions. What
-is chosen after earlier results were seen is counted by the ledger, not here.
+Compositions of Gaussians have an exact answer: they are one Gaussian (Dong, Roth, Su, 2022,
+Corollary 3.3). Every fit on full batches is of this kind. Compositions of mechanisms without a
+delta cost at most the sum of their epsilons, for any delta. Private searches are counted by the
+Renyi accountant of ``dp_accounting``, and everything else by its accountant of privacy loss
+distributions. Releases that are chosen after looking at earlier results are counted by the ledger,
+not here.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
 
     from dpsubspace._core.accounting.accountants import Mechanism
 
-# Rounding of squares of mu that are the same.
+# Relative difference within which two squares of mu are equal but for rounding.
 EQUAL = 1e-12
 
-# Where one of them has a larger epsilon, or beside batches below this multiplier, mechanisms
-# without a delta are charged by the sum of their epsilons: it is hardly more than what they cost.
+# Mechanisms without a delta are charged by the sum of their epsilons where one of them has a larger
+# epsilon, or beside batches with a smaller noise multiplier: the sum is hardly more than their
+# cost.
 LARGEST_PURE = 100.0
 LEAST_MULTIPLIER = 0.1
 
@@ -39,20 +41,20 @@ LEAST_MULTIPLIER = 0.1
 # are then counted by ``batches``.
 MOST_POINTS = 10_000
 
-# Below it, rounding in the accountant would be a noticeable part of delta.
+# Below this delta, rounding in the accountant would be a noticeable part of delta.
 SMALLEST_DELTA = 1e-10
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What mechanisms cost under a neighbouring relation."""
+    """Cost of mechanisms under a neighbouring relation."""
 
-    parts: tuple[Mechanism, ...]  # What runs, equal ones as one
+    parts: tuple[Mechanism, ...]  # Mechanisms that run, equal ones merged
     neighboring_relation: str  # "zero_out" or "replace_one": what the guarantee hides
 
     @classmethod
     def of(cls, event: DpEvent, neighboring_relation: str) -> Cost:
-        """That of `event`; PrivacyError where it cannot be counted."""
+        """Cost of `event`; PrivacyError where it cannot be counted."""
         return cls(mechanisms_of(event), neighboring_relation)
 
     # Gaussian mechanisms ----------------------------------------------------------------------
@@ -60,14 +62,14 @@ class Cost:
     def sq_mu(self, *, sampling: str = "refuse") -> float | None:
         """Square of mu of Gaussian mechanisms, None for anything else; a replacement doubles mu.
 
-        Sampled Gaussians are "refuse"d, counted as if every record were in every batch ("ignore":
-        an upper bound), or by their central limit ("approximate": Bu, Dong, Long, Su, 2020), which
-        is good enough to start a search from and nothing else. So are bounded ranges and Laplace
-        mechanisms, by twice their largest mean loss, and by nothing but "approximate".
+        Sampled Gaussians are refused ("refuse"), counted as if every record were in every batch
+        ("ignore": an upper bound), or counted by their central limit ("approximate": Bu, Dong,
+        Long, Su, 2020), which is good enough only as the start of a search. Bounded ranges and
+        Laplace mechanisms are counted by twice their largest mean loss, with "approximate" only.
         """
         total = [0.0]
         for part in self.parts:
-            kind, value = part.kind, part.value  # a multiplier against the norm of one record
+            kind, value = part.kind, part.value  # multiplier against the norm of one record
             if kind == "gaussian" and (part.rate == 1 or sampling != "refuse"):
                 once = math.inf if value == 0 else value**-2
                 if part.rate < 1 and sampling == "approximate":
@@ -82,10 +84,10 @@ class Cost:
         return math.fsum(total) * doubling(self.neighboring_relation) ** 2
 
     def covers(self, other: Cost) -> bool:
-        """Whether what costs `other` may run in place of this, whatever was seen before.
+        """Whether mechanisms of cost `other` may run in place of these, whatever was seen before.
 
-        Gaussian mechanisms of the same mu or less: the pair of distributions that dominates
-        the one dominates the other.
+        True for Gaussian mechanisms of the same mu or less: the pair of distributions that
+        dominates the larger mechanism dominates the smaller one.
         """
         most, cost = self.sq_mu(), other.sq_mu()
         return most is not None and cost is not None and cost <= most * (1 + EQUAL)
@@ -96,9 +98,9 @@ class Cost:
     def epsilon(self, delta: float) -> float:
         """Epsilon at `delta`.
 
-        Exact for compositions of Gaussians; from above, by the PLD accountant, otherwise. What
-        has no delta of its own adds at most its epsilon, and never makes the rest cheaper; such
-        parts alone have an epsilon at ``delta=0``.
+        Exact for compositions of Gaussians; otherwise an upper bound, by the PLD accountant. A
+        mechanism without a delta of its own adds at most its epsilon, and never makes the rest
+        cheaper; such mechanisms alone have an epsilon at ``delta=0``.
 
         PrivacyError if no accountant here supports the parts under the relation.
         """
@@ -109,7 +111,7 @@ class Cost:
         if rest == self:
             return self._epsilon_with_delta(delta)
         cost = rest.epsilon(delta)
-        # A sum of epsilons holds for any delta, and where the accountant would not finish.
+        # A sum of epsilons holds for any delta, also where the accountant would not finish.
         summed, searched = pure + cost, any(part.kind == "search" for part in rest.parts)
         if pure == 0 or summed == math.inf or delta < SMALLEST_DELTA or searched:
             return summed
@@ -121,7 +123,7 @@ class Cost:
         return min(summed, max(cost, self._refined(delta, about)))
 
     def split_pure(self) -> tuple[float, Cost]:
-        """Sum of the epsilons of what has no delta, and what the rest costs."""
+        """Sum of the epsilons of mechanisms without a delta, and the cost of the rest."""
         relation = self.neighboring_relation
         pure = (part.count * _pure_epsilon(part, relation) for part in self.parts if part.pure)
         rest = tuple(part for part in self.parts if not part.pure)
@@ -129,7 +131,7 @@ class Cost:
 
     @property
     def adds_up(self) -> bool:
-        """Whether what has no delta is counted by the sum of its epsilons for any delta."""
+        """Whether mechanisms without a delta are counted by the sum of epsilons for any delta."""
         relation = self.neighboring_relation
         return any(
             part.pure and _pure_epsilon(part, relation) > LARGEST_PURE for part in self.parts
@@ -146,9 +148,9 @@ class Cost:
         about = self.about(delta)
         if self.fits_a_grid(about, delta):
             return self._refined(delta, about)
-        # What takes part in every step tells no less than what takes part in some.
+        # A mechanism on every step reveals no less than one on some of the steps.
         whole = gaussian_epsilon(self.sq_mu(sampling="ignore") or 0.0, delta)
-        # All of a record may be told where it is in a batch, if delta has room for that.
+        # A record may be revealed entirely whenever it is in a batch, if delta has room for that.
         chance = sum(part.count * part.rate for part in self.parts if part.sampled)
         if chance < delta:
             rest = self._only(lambda part: not part.sampled)
@@ -160,12 +162,12 @@ class Cost:
         return min(whole, epsilon_of_batches(self.parts, self.neighboring_relation, delta))
 
     def about(self, delta: float) -> float:
-        """Epsilon by the central limit, and 1 or more."""
+        """Epsilon by the central limit, but at least 1."""
         approximate = min(self.sq_mu(sampling="approximate") or 0.0, 1e9)
         return max(1.0, gaussian_epsilon(approximate, delta))
 
     def fits_a_grid(self, epsilon: float, delta: float) -> bool:
-        """Whether a grid for that epsilon has few points for all losses, and rounding is small."""
+        """Whether a grid for this epsilon has few points for all losses, and rounding is small."""
         least = self._least_sampled
         points = (0.5 / least**2 + 8 / least + epsilon) / self.grid(epsilon)
         return points <= MOST_POINTS and self.rounding_error <= delta / 10
@@ -177,7 +179,7 @@ class Cost:
     # The accountant of privacy loss distributions -----------------------------------------------
 
     def _refined(self, delta: float, about: float) -> float:
-        """Epsilon by the PLD accountant, on a grid for `about` that much and then finer ones."""
+        """Epsilon by the PLD accountant, on a grid for `about`, then on finer grids."""
         grid = self.grid(about)
         cost = self.pld_epsilon(delta, grid)
         while (finer := self.grid(cost)) < grid / 2:  # small epsilons need a fine grid
@@ -187,8 +189,8 @@ class Cost:
     def grid(self, epsilon: float) -> float:
         """Discretisation of the PLD accountant; results are upper bounds at any value.
 
-        A part of epsilon, and a fifth of the typical loss of one step: rounding up adds a
-        little at every step. No finer than 1e-5 of the largest loss of a step.
+        A fraction of epsilon, and at most a fifth of the typical loss of one step, since rounding
+        up adds a little at every step; no finer than 1e-5 of the largest loss of a step.
         """
         steps = sum(part.count for part in self.parts)
         sq_mu = self.sq_mu(sampling="approximate")
@@ -202,7 +204,7 @@ class Cost:
 
     @lru_cache(maxsize=256)  # noqa: B019
     def pld_epsilon(self, delta: float, grid: float) -> float:
-        """Upper bound on epsilon by privacy loss distributions on a grid."""
+        """Upper bound on epsilon, by privacy loss distributions on a grid."""
         error = self.rounding_error
         if error > delta / 10:
             raise PrivacyError(
@@ -213,17 +215,17 @@ class Cost:
 
     @property
     def rounding_error(self) -> float:
-        """How far rounding can take the PLD accountant's divergences below the truth.
+        """Bound on how far rounding can take the PLD accountant's divergences below the truth.
 
-        It composes by fast Fourier transforms, whose error grows with the number of steps.
-        Against Gaussians of known divergence the largest found was 3.9e-17 a step, for 1 to 1e6
-        steps, all sizes and grids (``benchmarks/bench_ledger.py``), and 7e-14 without steps;
-        here is ten times as much.
+        The accountant composes by fast Fourier transforms, whose error grows with the number of
+        steps. Against Gaussians of known divergence the largest found error was 3.9e-17 a step, for
+        1 to 1e6 steps, all sizes and grids (``benchmarks/bench_ledger.py``), and 7e-14 without
+        steps; this bound is ten times as much.
         """
         return 1e-12 + 4e-16 * sum(part.count for part in self.parts if part.sampled or part.pure)
 
     def accountant(self, grid: float) -> Any:
-        """PLD accountant that holds the parts, which are no search, on a grid."""
+        """PLD accountant that holds the parts, none of which is a search, on a grid."""
         from dpsubspace._core.accounting.accountants import pld_accountant
 
         return pld_accountant(self.parts, self.neighboring_relation, grid)
@@ -237,10 +239,11 @@ class Cost:
 
     @lru_cache(maxsize=256)  # noqa: B019
     def price(self, slack: float) -> Price:
-        """What it may be charged as, where each part that is no Gaussian may use `slack`.
+        """Price of the event, where each part that is not Gaussian may use `slack`.
 
-        Parts are priced one by one, and batches beside Gaussians together with these where that
-        is less: mu^2 of either adds up with everything else. Without slack for 0.
+        Parts are priced one by one, and batches together with the Gaussians beside them where that
+        is less: mu^2 of either adds up with everything else. With a `slack` of 0 the price has no
+        slack.
         """
         relation = self.neighboring_relation
         pure = [part for part in self.parts if part.pure]
@@ -274,12 +277,12 @@ class Cost:
 
 
 def _pure_epsilon(part: Mechanism, neighboring_relation: str) -> float:
-    """Epsilon, without a delta, of one run of a Laplace mechanism or a bounded range."""
+    """Epsilon, at a delta of 0, of one run of a Laplace mechanism or a bounded range."""
     return part.value if part.kind == "range" else doubling(neighboring_relation) / part.value
 
 
 def check_smallest_delta(delta: float) -> None:
-    """PrivacyError for a delta at which sampled batches cannot be counted."""
+    """Raise PrivacyError for a delta at which sampled batches cannot be counted."""
     if delta < SMALLEST_DELTA:
         raise PrivacyError(
             f"delta={delta:.3g} is below what can be computed for sampled batches"
@@ -290,16 +293,17 @@ def check_smallest_delta(delta: float) -> None:
 # Epsilon and mu of one Gaussian -------------------------------------------------------------------
 
 
-# What `dp_accounting` has as get_epsilon_gaussian and get_sigma_gaussian, by the same operations in
-# the same order and so with the same results, but on plain numbers: through ``scipy.stats`` every
-# root takes forty times as long, and fits and charges of new budgets wait for little else.
+# Counterparts of get_epsilon_gaussian and get_sigma_gaussian of `dp_accounting`. They use the same
+# operations in the same order and so have the same results, but on plain numbers: through
+# ``scipy.stats`` every root takes forty times as long, and that is most of the time of fits and of
+# charges of new budgets.
 
 _XTOL = 1e-12  # Tolerance of a root
 
 
 @lru_cache(maxsize=1024)  # public numbers, which many fits have in common
 def gaussian_epsilon(sq_mu: float, delta: float) -> float:
-    """Epsilon of the Gaussian mechanism of ``sqrt(sq_mu)``, under the relation that it is for."""
+    """Epsilon of the Gaussian mechanism of ``sqrt(sq_mu)``, under the relation of that mu."""
     if sq_mu == 0 or sq_mu == math.inf:
         return sq_mu
     if not 0 < delta < 1:
@@ -352,7 +356,7 @@ def _log_divergence(sigma: float, epsilon: float) -> float:
 
 
 def gaussian_sq_mu(epsilon: float, delta: float) -> float:
-    """Largest square of mu, nearly, with :func:`gaussian_epsilon` at most `epsilon`."""
+    """Approximately largest square of mu with :func:`gaussian_epsilon` at most `epsilon`."""
     if epsilon <= 0 or delta <= 0:
         return 0.0
     sq_mu, deflation = searched_sq_mu(epsilon, delta), 1e-15
@@ -363,21 +367,21 @@ def gaussian_sq_mu(epsilon: float, delta: float) -> float:
 
 
 # Privacy curves ---------------------------------------------------------------------------------
-# Privacy curves from above, and the Gaussian mechanism above them: what a ledger charges.
+# Upper bounds on privacy curves, and the Gaussian mechanisms above them: what a ledger charges.
 #
 # The privacy curve of a mechanism is its hockey-stick divergence ``H_t(P || Q) = E_P[(1 - t /
 # l)_+]`` as a function of ``t = e^a > 0``: the largest for neighbours P, Q in either order, where l
-# is the likelihood ratio. Epsilon at delta is the a at which it falls to delta. That of N(mu, 1)
-# against N(0, 1) is called G_mu.
+# is the likelihood ratio. Epsilon at delta is the a at which the curve falls to delta. The curve of
+# N(mu, 1) against N(0, 1) is called G_mu.
 #
-# A mechanism is charged as a pair (mu, s) for which ``H_t <= G_mu(t) + min(1, t) s`` for all t: the
-# Gaussian mechanism, but for a slack s. Why these pairs may be added up is proved in
+# A mechanism is charged as a pair (mu, s) for which ``H_t <= G_mu(t) + min(1, t) s`` for all t: as
+# the Gaussian mechanism, but for a slack s. The proof that these pairs may be added up is in
 # :class:`~dpsubspace.budget._filter.BudgetSplit`.
 
-# No smaller slack is asked for: it is ten times what rounding may hide of a few thousand steps.
+# No smaller slack is requested: it is ten times what rounding may hide of a few thousand steps.
 LEAST_SLACK = 1e-11
 
-# Points of a curve. Between them nothing is guessed, and more of them gain less than 1e-4.
+# Points of a curve. Nothing is interpolated between them, and more points gain less than 1e-4.
 _POINTS = 2000
 
 # Rounding of G_mu, which is a difference of numbers up to 1, and of the chords beside it.
@@ -386,23 +390,23 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Price:
-    """What an event may be charged as."""
+    """Price at which an event may be charged."""
 
-    epsilon: float  # Sum of the epsilons of what has no delta
-    pure_sq_mu: float  # Square of the mu that dominates the same, without slack
+    epsilon: float  # Sum of the epsilons of mechanisms without a delta
+    pure_sq_mu: float  # Square of the mu that dominates the same mechanisms, without slack
     sq_mu: float  # Square of the mu that dominates the rest but for the slack
     slack: float  # Slack of the rest
-    rest_sq_mu: float = 0.0  # Part of `sq_mu` that is not of searches
-    # Epsilon of all searches at their part of `slack`, where these are charged by that.
+    rest_sq_mu: float = 0.0  # Part of `sq_mu` that does not come from searches
+    # Epsilon of all searches at their part of `slack`, where searches are charged by epsilon.
     search_epsilon: float = 0.0
 
     @property
     def needs_delta(self) -> bool:
-        """Whether there is more than what has no delta."""
+        """Whether the price has a part that needs a delta."""
         return self.sq_mu > 0 or self.slack > 0
 
 
-# Curves of what is not Gaussian ---------------------------------------------------------------
+# Curves of mechanisms that are not Gaussian ---------------------------------------------------
 
 
 def _sampled_sq_mu(cost: Cost, slack: float) -> float:
@@ -410,7 +414,7 @@ def _sampled_sq_mu(cost: Cost, slack: float) -> float:
     error = cost.rounding_error
     usable = slack - error
     if usable < error:
-        return math.inf  # what sampling saves is not counted then
+        return math.inf  # then the saving by sampling is not counted
     orders, divergences = _pld_curve(cost)
     if not len(orders) or divergences[-1] > usable:
         return math.inf
@@ -420,7 +424,7 @@ def _sampled_sq_mu(cost: Cost, slack: float) -> float:
 
 @lru_cache(maxsize=64)
 def _pld_curve(cost: Cost) -> tuple[np.ndarray, np.ndarray]:
-    """Orders a from 0 to where the least slack is reached, and divergences from above."""
+    """Return orders a from 0 to where the curve reaches the least slack, and upper bounds there."""
     error = cost.rounding_error
     least = max(LEAST_SLACK - error, error)
     if not cost.fits_a_grid(cost.about(least), 10 * error):
@@ -437,14 +441,14 @@ def _pld_curve(cost: Cost) -> tuple[np.ndarray, np.ndarray]:
         return np.empty(0), np.empty(0)
     orders = np.linspace(0.0, reached * (1 + 1e-9) + 1e-12, _POINTS)
     divergences = np.maximum(counting.curve(orders), 0.0)
-    divergences[-1] = min(divergences[-1], least)  # but for rounding, which is in the error
+    divergences[-1] = min(divergences[-1], least)  # rounding is part of the error
     return orders, divergences
 
 
 def _search_price(part: Mechanism, slack: float, relation: str) -> tuple[float, float]:
-    """Epsilon of one private search at `slack`, and the square of the mu above it but for that.
+    """Epsilon of one private search at `slack`, and the square of the mu that dominates it then.
 
-    By Renyi divergences, which other accountants do not have (``renyi_curve``).
+    It uses Renyi divergences (``renyi_curve``): no other accountant supports searches.
     """
     from dpsubspace._core.accounting.accountants import renyi_curve, under_add_or_remove
 
@@ -465,11 +469,11 @@ def _search_price(part: Mechanism, slack: float, relation: str) -> tuple[float, 
 def _pure_sq_mu(part: Mechanism, relation: str) -> float:
     """Square of the mu that dominates all runs of a mechanism without a delta.
 
-    Any mechanism of that epsilon is dominated by randomised response, and that by the Gaussian
-    of the same total variation, ``2 Phi^-1(e^epsilon / (1 + e^epsilon))`` (Dong, Roth, Su, 2022):
-    once with the sum of the epsilons, or each run by itself. The mechanism's own curve has
-    less: ``1 - e^((a - epsilon) / 2)`` for Laplace noise, that of ``bounded_range_curve`` for
-    bounded ranges, some runs at a time.
+    Any mechanism of some epsilon is dominated by randomised response, and that is dominated by the
+    Gaussian of the same total variation, ``2 Phi^-1(e^epsilon / (1 + e^epsilon))`` (Dong, Roth, Su,
+    2022): once with the sum of the epsilons, or for each run by itself. The mechanism's own curve
+    gives a smaller mu: ``1 - e^((a - epsilon) / 2)`` for Laplace noise, and the curve of
+    ``bounded_range_curve`` for bounded ranges, for some runs at a time.
     """
     epsilon = _pure_epsilon(part, relation)
     found = [_response_sq_mu(part.count * epsilon), part.count * _response_sq_mu(epsilon)]
@@ -506,7 +510,7 @@ def _range_sq_mu(epsilon: float, count: int) -> float:
         blocks, rest = divmod(count, size)
         return blocks * block(size) + (block(rest) if rest else 0.0)
 
-    # Small blocks lose in the middle of the curve, large ones in its tail.
+    # Small blocks lose in the middle of the curve, large blocks in its tail.
     sizes = [2**i for i in range(BLOCK.bit_length()) if 2**i <= count]
     return min(map(blocks_of, sizes))
 
@@ -515,19 +519,19 @@ def _range_sq_mu(epsilon: float, count: int) -> float:
 
 
 def dominating_mu(orders: np.ndarray, divergences: np.ndarray, slack: float) -> float:
-    """Least mu, nearly, with ``H_t <= G_mu(t) + min(1, t) slack`` for all t.
+    """Approximately least mu with ``H_t <= G_mu(t) + min(1, t) slack`` for all t.
 
-    The orders are rising values of ``a = log t``, the first 0. The divergences are upper bounds
-    there, of neighbours in both orders, and the last one is at most `slack`. The inequality is
-    proved for what is returned, not sampled.
+    The orders are rising values of ``a = log t``, the first 0. The divergences are upper bounds at
+    these orders, for neighbours in either order, and the last one is at most `slack`. The
+    inequality is proved for the returned mu, not only checked at the orders.
 
     Proof. *Orders below 1.* ``H_t(P || Q) = 1 - t + t H_{1/t}(Q || P)``, and G_mu has the same
     property. If ``H_t <= G_mu(t) + s`` for t of at least 1 and both orders of neighbours, then
     for t below 1 it is at most ``1 - t + t (G_mu(1 / t) + s) = G_mu(t) + t s``.
 
-    *Between points.* H is convex in t, so that it is below the chord between upper bounds of
-    it. G_mu is convex too, so that it is above its tangent in the middle of the interval. Both
-    are straight, and the chord is below the tangent and the slack if it is so at both ends.
+    *Between points.* H is convex in t, so it is below the chord between upper bounds of it. G_mu is
+    convex too, so it is above its tangent in the middle of the interval. Both are straight lines,
+    so the chord is below the tangent plus the slack if it is so at both ends.
 
     *Beyond the last point* H is at most s, since it falls.
     """
@@ -542,7 +546,7 @@ def dominating_mu(orders: np.ndarray, divergences: np.ndarray, slack: float) -> 
         mu = math.exp(log_mu)
         upper, lower = log_ndtr(mu / 2 - middles / mu), middles + log_ndtr(-mu / 2 - middles / mu)
         value = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0)) - _ROUNDING
-        slope = np.exp(lower)  # t times that of the tangent
+        slope = np.exp(lower)  # t times the slope of the tangent
         at_left, at_right = value - slope * left, value - slope * right
         below = (at_left >= needed[:-1]) & (at_right >= needed[1:])
         return bool(np.all(below | nothing))
@@ -551,7 +555,7 @@ def dominating_mu(orders: np.ndarray, divergences: np.ndarray, slack: float) -> 
 
 
 def _least(enough: Callable[[float], bool]) -> float:
-    """Exponential of the least number that is enough, from above; 0 where any is."""
+    """Exponential of the least sufficient number, from above; about 0 where every number is."""
     low, high = math.log(1e-9), math.log(1e-9)
     if enough(low):
         return math.exp(low)
@@ -566,29 +570,32 @@ def _least(enough: Callable[[float], bool]) -> float:
 
 
 # The best of many fits --------------------------------------------------------------------------
-# What the best of many private fits costs, and the noise that a budget for it asks for.
+# Cost of the best of many private fits, and the noise that a budget for it needs.
 #
-# A search runs a mechanism a random number of times and tells the best outcome only. Papernot and
-# Steinke (2022) bound its Renyi divergences by those of one run: with a run that has at most
-# ``e(x)`` at order x, and a number of runs of a logarithmic distribution of parameter g, whose mean
-# is ``m = (1 / g - 1) / log(1 / g)``, the search has at most ::
+# A search runs a mechanism a random number of times and releases the best outcome only. Papernot
+# and Steinke (2022) bound its Renyi divergences by the divergences of one run. With a divergence of
+# a run of at most ``e(x)`` at order x, and a number of runs that has a logarithmic distribution of
+# parameter g, whose mean is ``m = (1 / g - 1) / log(1 / g)``, the divergence of the search is at
+# most ::
 #
 # e(x) + log(m) / (x - 1) + min_z [(1 - 1 / z) e(z) + log(1 / g) / z]
 #
-# (Theorem 2, with the shape 0 of the truncated negative binomial distribution). Runs need not be
-# one mechanism, as long as *all of them are below one curve e at every order that is used*: to draw
-# which one runs, without looking at the records, gives a mixture whose divergences are at most the
-# largest of theirs. So all runs of a search here are below the curve of one event, its base.
+# (Theorem 2, with the shape 0 of the truncated negative binomial distribution). The runs need not
+# be of one mechanism, as long as *all of them are below one curve e at every order that is used*:
+# if the mechanism of a run is drawn without looking at the records, the result is a mixture whose
+# divergences are at most the largest of theirs. So all runs of a search here are below the curve of
+# one event, its base.
 
-# How far below a budget a search for noise may end, in its logarithm.
+# Tolerance of a search for noise, in the logarithm of its result: it ends at most so far below a
+# budget.
 _TOLERANCE = 1e-6
 
-# Rounding of divergences, which come from sums of many terms.
+# Relative rounding error of divergences, which are sums of many terms.
 _SEARCH_ROUNDING = 1e-9
 
 
 def logarithmic_rate(mean: float) -> float:
-    """Parameter g of the logarithmic distribution of that mean: 1 for a mean of 1."""
+    """Parameter g of the logarithmic distribution of the given mean: 1 for a mean of 1."""
     if mean <= 1 + 1e-9:
         return 1.0
 
@@ -602,7 +609,7 @@ def logarithmic_rate(mean: float) -> float:
 def search_multiplier(
     epsilon: float, delta: float, neighboring_relation: str, mean: float
 ) -> float:
-    """Least multiplier of Gaussian runs of a search within `epsilon`, or PrivacyBudgetError."""
+    """Least multiplier of Gaussian runs of a search of `epsilon`, or PrivacyBudgetError."""
     about = math.log(doubling(neighboring_relation)) - math.log(gaussian_sq_mu(epsilon, delta)) / 2
 
     def cost_at(log_scale: float) -> Cost:
@@ -615,9 +622,9 @@ def search_multiplier(
 def search_scale(
     cost_at: Callable[[float], Cost], epsilon: float, delta: float, tolerance: float = _TOLERANCE
 ) -> float:
-    """Largest number, nearly and about 0 or less, at which something costs at most `epsilon`.
+    """Approximately largest number, about 0 or less, at which a cost is at most `epsilon`.
 
-    It costs more where the number is larger, and nearly `epsilon` at 0 if it were no search.
+    The cost grows with the number, and at 0 it would be nearly `epsilon` if there were no search.
     """
 
     def excess(log_scale: float) -> float:
@@ -642,11 +649,11 @@ def search_scale(
 
 
 def excess_over(event: DpEvent, base: DpEvent) -> float:
-    """Largest ratio of a Renyi divergence of `event` to that of `base`, at all orders used.
+    """Largest ratio of a Renyi divergence of `event` to that of `base`, over all orders used.
 
-    Under "zero_out", which is the only relation for runs on batches. At most 1 where a search over
-    `base` may run `event`. Divergences do not fall with their order: where the accountant finds
-    none, the next one counts.
+    Under "zero_out", which is the only relation for runs on batches. The ratio is at most 1 where a
+    search over `base` may run `event`. Divergences do not fall with their order: where the
+    accountant has no divergence at an order, that of the next order counts.
     """
     from dpsubspace._core.accounting.accountants import renyi_divergences
 
@@ -657,9 +664,10 @@ def excess_over(event: DpEvent, base: DpEvent) -> float:
 
 
 def least_sq_mu(base: DpEvent) -> float:
-    """Largest square of mu of a Gaussian mechanism that is below `base`.
+    """Largest square of mu of a Gaussian mechanism below the curve of `base`.
 
-    Its divergence at order x is ``x mu^2 / 2``, so that the least ``2 e(x) / x`` is meant.
+    The divergence of the Gaussian at order x is ``x mu^2 / 2``, so this is the least ``2 e(x) /
+    x``.
     """
     from dpsubspace._core.accounting.accountants import renyi_divergences
 

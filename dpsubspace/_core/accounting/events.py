@@ -1,8 +1,8 @@
-"""Events: what a fit releases, in the words of ``dp_accounting``, and in English.
+"""Events of releases as objects of ``dp_accounting``, and in English.
 
-A release is *described* by an event, which is read as the mechanisms that it is made of
-(``accountants``), and those are *counted* elsewhere (``cost``). ``dp_accounting`` is imported
-inside functions: the import is not free.
+A release is *described* by an event. The event is read as its mechanisms (``accountants``), and the
+mechanisms are *counted* elsewhere (``cost``). ``dp_accounting`` is imported inside functions: the
+import is not free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELATION_IN_WORDS = {
     "replace_one": "one record is replaced by any other; the number of records is public",
 }
 
-# The same where a record is all rows of one person, or of another unit.
+# The same relations where a record is all rows of one person, or of another unit.
 RELATION_OF_PERSONS = {
     "zero_out": "all rows of one {unit} are used or not; the number of {unit}s is public",
     "replace_one": "all rows of one {unit} are replaced by any other rows, however many; the number"
@@ -53,7 +53,7 @@ def sampled_gaussian(noise_multiplier: float, sample_rate: float, count: int) ->
 
 
 def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
-    """Event of `count` exponential mechanisms of a range of `epsilon` each, under any relation."""
+    """Event of `count` exponential mechanisms of range `epsilon` each, under any relation."""
     dpa = library()
     from dpsubspace._core.accounting.accountants import BoundedRangeDpEvent
 
@@ -64,8 +64,8 @@ def bounded_range(epsilon: float, count: int = 1) -> DpEvent:
 def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEvent:
     """Event of `count` Laplace releases of `epsilon` each under the relation.
 
-    Like a Gaussian multiplier, the event's is against the norm of one record, and accountants
-    double what a replacement moves.
+    Like a Gaussian multiplier, the multiplier of the event is against the norm of one record, and
+    accountants double it where a record is replaced.
     """
     dpa = library()
     event = dpa.LaplaceDpEvent(doubling(neighboring_relation) / float(epsilon))
@@ -73,7 +73,7 @@ def laplace(epsilon: float, neighboring_relation: str, count: int = 1) -> DpEven
 
 
 def private_search(event: DpEvent, mean: float) -> DpEvent:
-    """Event of the best of a hidden number of runs of `event`, of a logarithmic distribution."""
+    """Event of the best of several runs of `event`; their logarithmic number stays hidden."""
     dpa = library()
     return dpa.dp_event.RepeatAndSelectDpEvent(event, float(mean), 0.0)
 
@@ -87,19 +87,19 @@ def composed(events: Iterable[DpEvent]) -> DpEvent:
 
 
 def is_free(event: DpEvent) -> bool:
-    """Whether `event` is that of a fit that takes nothing from the records."""
+    """Whether `event` is the event of a fit that uses no records."""
     dpa = library()
     return type(event) is dpa.NoOpDpEvent
 
 
 def non_private() -> DpEvent:
-    """Event of a release without noise; no ledger takes it."""
+    """Event of a release without noise; every ledger refuses it."""
     dpa = library()
     return dpa.NonPrivateDpEvent()
 
 
 def doubling(neighboring_relation: str) -> int:
-    """What a replacement moves a sum by, in norms of one record, for events that count so."""
+    """Sensitivity of a sum, in norms of one record, for events with a multiplier against them."""
     return 2 if neighboring_relation == "replace_one" else 1
 
 
@@ -135,7 +135,7 @@ def _in_words(part: Mechanism) -> str:
 
 
 def rounded(value: float, towards: Callable[[float], int], digits: int = 4) -> str:
-    """`value` with a few digits, rounded by `math.floor` or `math.ceil` (beyond 1e-9 of it)."""
+    """Round `value` to a few digits by `math.floor` or `math.ceil` (beyond 1e-9 of it)."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)

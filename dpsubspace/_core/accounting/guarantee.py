@@ -1,4 +1,4 @@
-"""The statement that a fit makes about its privacy, in words and as JSON."""
+"""Privacy guarantee of a fit, in words and as JSON."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-# The statement as JSON --------------------------------------------------------------------------
-# The statement of a fit as JSON that anybody can read, with this package or without it.
+# The guarantee as JSON --------------------------------------------------------------------------
+# The guarantee of a fit as JSON that anybody can read, with this package or without it.
 #
-# Design note. An output checker has to learn what a model file costs, and must not unpickle it: a
-# pickle runs whatever its author wrote. So the statement lies beside the model, in a file of its
-# own that is plain JSON, with the digest of the model file inside. ``docs/privacy_schema.json``
-# says what it holds.
+# Design note. An output checker has to learn the privacy cost of a model file, and must not
+# unpickle it: a pickle runs arbitrary code of its author. So the guarantee is stored beside the
+# model, in a plain JSON file of its own that contains the digest of the model file.
+# ``docs/privacy_schema.json`` describes its fields.
 
 SCHEMA = "urn:dpsubspace:privacy-guarantee:1"
 
-# Accountants of another version may differ a little in what is not Gaussian.
+# For events that are not Gaussian, results of accountants may differ a little between versions.
 _TOLERANCE = 1e-3
 
 
@@ -71,7 +71,7 @@ def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) 
 
 
 def digest_of(model_file: str | os.PathLike[str]) -> dict[str, str]:
-    """Name and digest of a file, which is read and not opened."""
+    """Name and digest of a file; the file is read as bytes and never unpickled."""
     path = Path(model_file)
     return {"name": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
@@ -84,7 +84,7 @@ def dumped(fields: dict[str, Any], path: str | os.PathLike[str] | None) -> str:
 
 
 def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
-    """Parameters of the guarantee that `source` holds, JSON or the path of a file with it."""
+    """Parameters of the guarantee in `source`, which is JSON or the path of a JSON file."""
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     name = "the JSON" if is_text else repr(os.fspath(source))
     try:
@@ -99,7 +99,7 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def checked_fields(whole: Any) -> dict[str, Any]:
-    """Parameters of the guarantee whose JSON was read; PrivacyError where it is another one."""
+    """Parameters of a guarantee from parsed JSON; PrivacyError if it is not valid."""
     from dpsubspace._core.accounting.accountants import event_from
 
     if not isinstance(whole, dict) or whole.get("schema") != SCHEMA:
@@ -153,7 +153,7 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-# Fields, what each of them must be, and that in words.
+# Fields: a check of each, and its meaning in words.
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "schema": (_is_text, "a text"),
     "statement": (_is_text, "a text"),
@@ -190,13 +190,13 @@ def _unreadable(name: str, why: str) -> PrivacyError:
 
 # Guarantees -------------------------------------------------------------------------------------
 
-# Above the one protection is weak to none by Ponomareva et al. (2023), whose tiers of epsilon end
-# at 1 and 10. Above the other the odds of one guess in 485 million, e^20, may become even.
+# Above _WEAK, protection is weak to none by Ponomareva et al. (2023), whose tiers of epsilon end at
+# 1 and 10. Above _NONE, the odds of one guess in 485 million, e^20, may become even.
 _WEAK, _NONE = 10.0, 20.0
 
 
 def weakness(epsilon: float) -> str:
-    """What `epsilon` is called where it protects little; "" up to 10.
+    """Words for an epsilon that protects little; "" up to 10.
 
     Notes
     -----
@@ -217,9 +217,9 @@ def weakness(epsilon: float) -> str:
     return "weak protection at best" if epsilon <= _NONE else "no meaningful protection"
 
 
-# The statement on a fitted model ------------------------------------------------------------
+# The guarantee on a fitted model ------------------------------------------------------------
 
-_LOADED = "_loaded"  # attribute of a guarantee from a pickle: its event as JSON, and in words
+_LOADED = "_loaded"  # attribute of an unpickled guarantee: its event as JSON, and in words
 
 
 def _event_from(written: tuple[dict[str, Any], str]) -> DpEvent:
@@ -308,7 +308,7 @@ class PrivacyGuarantee:
     secure: bool
     public: tuple[str, ...] = ()
     joint: bool = False
-    of: str = field(default="", compare=False)  # a name says nothing of what was released
+    of: str = field(default="", compare=False)  # the name is no property of the release
     n_samples: int | None = None
     n_features: int | None = None
     version: str = field(default="", compare=False)
@@ -372,9 +372,9 @@ class PrivacyGuarantee:
         """
         return cls(**fields_from(source))
 
-    # Pickles hold the event as JSON has it, and in words: a model that is loaded predicts, and says
-    # what it costs, where dp-accounting cannot be imported. The event itself is made where somebody
-    # asks for it. One that would not come back the same is pickled as it is.
+    # Pickles store the event as JSON and in words: a loaded model predicts, and states its
+    # guarantee, where dp-accounting cannot be imported. The event itself is built on first access.
+    # An event that JSON would not restore exactly is pickled as it is.
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
@@ -396,7 +396,7 @@ class PrivacyGuarantee:
         return vars(self).setdefault("event", _event_from(vars(self)[_LOADED]))
 
     def _written_event(self) -> tuple[dict[str, Any], str]:
-        """The event as JSON has it, and in words."""
+        """Return the event as JSON, and in words."""
         if _LOADED in vars(self):
             return vars(self)[_LOADED]
         from dpsubspace._core.accounting.accountants import plain
@@ -407,7 +407,7 @@ class PrivacyGuarantee:
         def shown(name: str) -> str:
             try:
                 return f"{name}={getattr(self, name)!r}"
-            except ImportError:  # of the event
+            except ImportError:  # raised by the event
                 return f"{name}={self._written_event()[1]!r}"
 
         return f"{type(self).__name__}({', '.join(shown(each.name) for each in fields(self))})"
@@ -439,7 +439,7 @@ class PrivacyGuarantee:
         ]
 
     def _meaning(self) -> str:
-        """The guarantee for somebody who reads one line; bounds are rounded up."""
+        """Summary of the guarantee in one line; bounds are rounded up."""
         if self.epsilon == 0:
             return f"nothing that was released depends on any {self.unit}"
         who = "any one row" if self.unit == "row" else f"all rows of any one {self.unit}"
@@ -458,7 +458,7 @@ class PrivacyGuarantee:
     def _headline(self) -> str:
         if self.epsilon == math.inf:
             return "NOT private (epsilon = inf)"
-        # Rounded up, and multipliers down: a printed statement never claims more than is true.
+        # Rounded up, and multipliers down: a printed guarantee never claims more than is true.
         epsilon, delta = (rounded(value, math.ceil) for value in (self.epsilon, self.delta))
         slack = f", delta = {delta}" if self.delta else ""  # 0: differential privacy as such
         jointly = "jointly " if self.joint else ""
@@ -480,16 +480,16 @@ class PrivacyGuarantee:
 
 
 class PrivateResult:
-    """What a private function gives back: it knows its guarantee as ``privacy_``."""
+    """Result of a private function, with its guarantee as ``privacy_``."""
 
     __slots__ = ()
 
-    # What the call cost and what that rests on; None of a part, which its whole has paid for.
+    # Guarantee of the call; None for a part of a result whose guarantee covers the part.
     privacy_: PrivacyGuarantee | None
 
 
 def guarantee_in(released: Any) -> PrivacyGuarantee | None:
-    """Guarantee of what a private function returned; None of anything else."""
+    """Guarantee of the result of a private function; None for anything else."""
     return released.privacy_ if isinstance(released, PrivateResult) else None
 
 

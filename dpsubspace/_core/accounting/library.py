@@ -14,7 +14,7 @@ WITHOUT_LIBRARY = (
 
 
 def library() -> Any:
-    """Module ``dp_accounting``; ImportError that says what to do where it is not to be had."""
+    """Import ``dp_accounting``; ImportError with instructions where that is not possible."""
     try:
         import dp_accounting
     except ImportError as error:

@@ -1,23 +1,25 @@
-"""Who has to be asked before anything is released: whoever pays for it, which is a ledger.
+"""Find the ledger that a release is charged to, and ask it for permission.
 
-Design note. A fit finds the ledger that it runs in, and neither estimators nor callers hand one
+Design note. A fit finds the ledger that it runs in. Neither estimators nor callers pass a ledger
 on, since scikit-learn clones estimators and sends them to threads and processes of its own. So
-there are three ways to find one, and the nearest counts: the code around the fit (``with ledger``,
-``ledger.fit``), which a context variable tells; the *address* that a clone or a pickle was given
-where it was made, which leads there from another process; and the one ledger that is open in
-this process, for threads, which context variables do not reach. Functions have the address of the
-models that they are given. In a worker process the one ledger is that of which estimators have
-brought an address there, as long as it is open. Where several ledgers are open and
-neither of the first two ways tells which, nothing is released.
+there are three ways to find a ledger, and the nearest counts: the code around the fit (``with
+ledger``, ``ledger.fit``), which a context variable holds; the *address* that a clone or a pickle
+got where it was made, which leads to the ledger from another process; and the only ledger that is
+open in this process, for threads, which do not see context variables of others. Functions use the
+address of the models that they are given. In a worker process the only ledger is the one whose
+address estimators have brought there, as long as it is open. Where several ledgers are open and
+neither of the first two ways identifies one, nothing is released.
 
-Not every process that works for another one can be told from one that somebody started to use a
-saved model. There, and where the file of a ledger is not on the machine, an estimator that was
-given by that ledger may pay for nothing but itself. What else is released is not charged then, and
-a warning says so (`warn_of_ledgers_elsewhere`), unless the ledger is known to be closed.
+A worker process cannot always be distinguished from a process that somebody started to use a saved
+model. In such a process, and where the file of a ledger is not on the machine, an estimator that
+carries the address of that ledger may use it to pay for its own releases only. Other releases are
+not charged then, and a warning says so (`warn_of_ledgers_elsewhere`), unless the ledger is known to
+be closed.
 
-The first way counts only in the task of Dask that entered it, or outside of any as it did: Dask
-hands context variables from one task to the next. And it ends with its block: a thread, a coroutine
-or a callback that keeps the context variables of a block finds what was around that.
+The first way counts only in the task of Dask that entered the block, or outside of any task if the
+block was entered outside: Dask hands context variables from one task to the next. And it ends with
+its block: a thread, a coroutine or a callback that keeps the context variables of a block finds the
+ledger around that block.
 """
 
 from __future__ import annotations
@@ -46,65 +48,66 @@ if TYPE_CHECKING:
 
 
 # Tasks that run again ---------------------------------------------------------------------------
-# Tasks that Dask runs again: which run this is, and whether another one has spent before.
+# Tasks that Dask runs again: the run of a task, and whether another run has released before.
 #
 # Design note. Dask runs a task again by itself where its worker died, where its result was lost,
-# and where it was told to retry. What the earlier run had released by then is spent. A ledger that
-# outlives the worker charges every run by itself, and nothing has to be refused. Where there is
-# none, a run leaves a mark at the scheduler before its first release, in the metadata of its task,
-# which go when the scheduler forgets the task. Each run first writes a mark of its own and then
-# reads those of all, so of two runs at once at least one finds the other and is refused: never do
-# both spend.
+# and where a retry was requested. Whatever the earlier run had released by then is spent. A ledger
+# that outlives the worker charges every run by itself, and no run has to be refused. Without such a
+# ledger, a run leaves a mark at the scheduler before its first release, in the metadata of its
+# task, which are deleted when the scheduler forgets the task. Each run first writes its own mark
+# and then reads the marks of all runs, so of two simultaneous runs at least one finds the other and
+# is refused: never do both spend.
 #
-# A task may start others, as joblib does for an ensemble in a search. Run again, it starts them
-# under new names. So what is sent to them carries the runs that it comes from, and they are marked
-# and looked up as well.
+# A task may start others, as joblib does for an ensemble in a search. When the task runs again, it
+# starts them under new names. So whatever is sent to them carries the runs of the tasks that it
+# comes from, and these runs are marked and looked up as well.
 #
 # Dask starts a task in a copy of the context variables of one that makes room for it. So a context
-# variable alone never tells which task this is; what the thread is running does.
+# variable alone does not identify the task; the state of the thread does.
 
 
 @dataclass(frozen=True)
 class Run:
-    key: Any  # Of the task, and so the same where Dask runs it again; None where that is not known
-    id: str  # Which no other run has
+    key: Any  # Name of the task, the same when Dask runs it again; None where it is not known
+    id: str  # Unique to the run
 
 
 _UNKNOWN = Run(None, "")
 
-# Where this is not loaded, nothing belongs to a task.
+# Where this module is not loaded, nothing belongs to a task.
 DASK = "distributed.worker"
 
-# For what a task does outside of its own thread: joblib pickles in that of the event loop.
+# For actions of a task outside of its own thread: joblib pickles in the thread of the event loop.
 _LAST: ContextVar[Run | None] = ContextVar("run", default=None)
 
 
 def in_task() -> bool:
-    """Whether this belongs to a task of Dask, or to an actor."""
+    """Whether this code belongs to a task of Dask, or to an actor."""
     return _worker() is not None
 
 
 def run_here() -> Run | None:
-    """Run of the task, or the call of an actor, that this thread works on; None for none."""
+    """Run of the Dask task, or of the call of an actor, in this thread; None outside of any."""
     worker = _worker()
     if worker is None or (key := _of_thread("key")) is None:
         return None
-    # A worker starts no task twice at one time, and no two workers have one id.
+    # A worker never runs a task twice at the same time, and no two workers have one id.
     run = f"{worker.id} {_of_thread('start_time')!r}"
     return Run(f"{key} {run}" if _of_thread("actor") else key, run)
 
 
 def remember_run() -> None:
-    """Let what this task does in other threads know it: called before it starts them."""
+    """Remember the run for other threads of this task; call it before the task starts them."""
     if DASK in sys.modules and (run := run_here()) is not None:
         _LAST.set(run)
 
 
 def runs_carried(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
-    """Runs that a copy carries of what carries `carried`; what a task sends carries its own too.
+    """Runs that a copy of an object carries if the object carries `carried`.
 
-    A scheduler, which is no task, takes in what is sent and sends it on. A clone outside of
-    tasks carries none: what a task returned has arrived, whatever becomes of its task.
+    An object that a task sends carries the run of the task too. A scheduler, which is not a task,
+    receives what is sent and sends it on unchanged. A clone outside of tasks carries no runs: the
+    result of the task has arrived, whatever becomes of the task.
     """
     if not in_task():
         return carried if sent else ()
@@ -113,9 +116,9 @@ def runs_carried(carried: tuple[Run, ...], *, sent: bool) -> tuple[Run, ...]:
 
 
 def only_once(carried: tuple[Run, ...] = ()) -> None:
-    """PrivacyError in a task of Dask of which another run may have spent; marks this one.
+    """Mark this run of a Dask task; PrivacyError if another run of it may have released.
 
-    Called before a release that no ledger pays for and that outlives the worker.
+    Called before a release that is not charged to a ledger that outlives the worker.
     """
     if not in_task() or _of_thread("actor"):
         return
@@ -128,13 +131,13 @@ def only_once(carried: tuple[Run, ...] = ()) -> None:
 
 
 def _mark(run: Run) -> None:
-    """Mark a run as one that spends; PrivacyError where there is another."""
+    """Mark a run as one that releases; PrivacyError where there is another one."""
     from distributed import get_client
 
     client: Any = get_client()
     place = [run.key, __name__]
     if client.get_metadata(place, {}).get(run.id):
-        return  # by an earlier release of this run
+        return  # marked by an earlier release of this run
     client.set_metadata([*place, run.id], False)
     if len(client.get_metadata(place)) > 1:
         raise PrivacyError(_AGAIN.format(key=run.key))
@@ -142,7 +145,7 @@ def _mark(run: Run) -> None:
 
 
 def _worker() -> Any:
-    """Worker of Dask whose task or actor this belongs to, or None."""
+    """Worker of Dask whose task or actor this code belongs to, or None."""
     if DASK not in sys.modules:
         return None
     from distributed import get_worker
@@ -154,7 +157,7 @@ def _worker() -> Any:
 
 
 def _of_thread(name: str) -> Any:
-    """What Dask knows of the task or the call of an actor that runs in this thread."""
+    """Attribute that Dask stores for the task, or the call of an actor, in this thread."""
     return getattr(sys.modules["distributed.utils"].thread_state, name, None)
 
 
@@ -178,57 +181,57 @@ _HIDDEN = (
 )
 
 
-# Who pays ---------------------------------------------------------------------------------------
+# Payers -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Payer:
-    """Who is asked for leave: a ledger, as what runs inside of it has to know it."""
+    """Ledger that gives permission for releases, as code inside of it has to know it."""
 
-    delta: float  # What ``delta="auto"`` stands for
-    # Takes the guarantee of what is about to be released, and raises where that must not be. It may
-    # return a callable, which takes the event of what was released in the end where a fit failed
-    # before it had released all of that.
+    delta: float  # Value of ``delta="auto"``
+    # Takes the guarantee of the coming release, and raises where that must not be released. It may
+    # return a callable. Where a fit fails before it has released everything, the callable takes the
+    # event of what was released in the end.
     spend: Callable[[PrivacyGuarantee], Settle | None]
-    # Leads to the same ledger from another process, where there is a way.
+    # Leads to the same ledger from another process, where that is possible.
     address: Address | None = None
-    # Whether what it has charged is known where Dask runs a task again: False for a ledger that a
-    # task opened by itself and no file keeps.
+    # Whether its charges are still known where Dask runs a task again: False for a ledger that a
+    # task opened by itself and that is not kept in a file.
     lasting: bool = True
-    # Takes a kind and the name of a class: what was seen beside releases, for reports. None where
-    # what is around the release was noted already.
+    # Takes a kind and the name of a class: uses other than releases, for reports. None where the
+    # code around the release was noted already.
     note: Note | None = None
-    # Says what is left of a budget, for errors; None where nobody may spend more than was planned.
+    # Returns the rest of the budget, for errors; None where only planned releases may be charged.
     left: Callable[[], str] | None = None
 
 
 class Address(Protocol):
-    """Way to a ledger that can be pickled: estimators that are sent elsewhere carry one."""
+    """Picklable way to a ledger: estimators that are sent elsewhere carry one."""
 
     @property
     def lasting(self) -> bool:
-        """Whether a charge there is known where Dask runs a task again; see :class:`Payer`."""
+        """Whether its charges are known where Dask runs a task again; see :class:`Payer`."""
         ...
 
     def payer(self) -> Payer | None:
-        """Whom it leads to, or PrivacyError.
+        """Payer at the address; PrivacyError where it cannot pay.
 
         None where the ledger was closed in the process that had opened it.
         """
         ...
 
     def is_open(self) -> bool | None:
-        """Whether the ledger is open; None where there is no way to it from this machine."""
+        """Whether the ledger is open; None where it cannot be reached from this machine."""
         ...
 
     def has_ended(self) -> bool:
-        """Whether it was opened in this process, and has ended: copies need it no more."""
+        """Whether the ledger was opened in this process and has ended: copies need no address."""
         ...
 
 
 @dataclass(frozen=True)
 class _AmbiguousLedger:
-    """Address of what was pickled where several ledgers were open."""
+    """Address of an object that was pickled where several ledgers were open."""
 
     lasting = True  # nothing is released
 
@@ -250,10 +253,10 @@ _SEVERAL = (
 
 @dataclass(frozen=True)
 class _FromTask:
-    """Address of what a task of Dask sends to those that it starts."""
+    """Address of an object that a task of Dask sends to the tasks that it starts."""
 
-    runs: tuple[Run, ...]  # That task, and those that it was started by
-    ledger: Address | None  # Of a ledger that a task opened by itself, if there is one
+    runs: tuple[Run, ...]  # Runs of that task, and of those that started it
+    ledger: Address | None  # Address of a ledger that a task opened by itself, if there is one
     lasting = False
 
     def payer(self) -> Payer | None:
@@ -268,39 +271,39 @@ class _FromTask:
 
 @dataclass(eq=False)
 class _Block:
-    """Code in which somebody pays."""
+    """Code block whose releases a payer pays for."""
 
-    payer: Payer  # Who does
+    payer: Payer  # Pays for releases in the block
     run: Run | None  # Run of Dask that entered it
-    around: _Block | None  # Block that it is in
-    # Whether it has been left: copies of the context, which nobody counts, see that here.
+    around: _Block | None  # Enclosing block
+    # Whether the block has been left: copies of the context, which nobody tracks, see that here.
     ended: bool = False
 
 
 _AROUND: ContextVar[_Block | None] = ContextVar("payer", default=None)
 _OPEN: dict[str, Payer] = {}  # of this process, by the block that opened them
-_ARRIVED: dict[Address, None] = {}  # of other processes, by what estimators brought along
-# The same where this process may have nothing to do with them, or has no way to them.
+_ARRIVED: dict[Address, None] = {}  # of other processes, by the addresses of estimators
+# Addresses that may have nothing to do with this process, or that cannot be reached from it.
 _HEARD_OF: dict[Address, None] = {}
 _CARRIED: ContextVar[Address | None] = ContextVar(
     "carried", default=None
-)  # by what a call is given
+)  # from the arguments of a call
 
 
 @contextmanager
 def inside_payer(payer: Payer) -> Iterator[None]:
-    """Within it `payer` is asked before anything is released; other threads are outside."""
+    """Ask `payer` before any release in this block; other threads are outside of it."""
     block = _Block(payer, run_here(), _AROUND.get())
     _AROUND.set(block)
     try:
         yield
-    finally:  # no reset by a token, which is of one context: a notebook may leave in another
+    finally:  # no reset by a token, which belongs to one context: a notebook may leave in another
         block.ended = True
         _AROUND.set(block.around)
 
 
 def open_to_all(session: str, payer: Payer) -> None:
-    """Let `payer` pay for what runs in any thread of this process, and is of no other."""
+    """Let `payer` pay for releases in any thread of this process that has no other payer."""
     _OPEN[session] = payer
 
 
@@ -309,17 +312,17 @@ def close_to_all(session: str) -> None:
 
 
 def open_here(session: str) -> Payer | None:
-    """Who was opened under this name in this process, or in the one that it was forked from."""
+    """Payer that was opened under this name here, or in the process that this was forked from."""
     return _OPEN.get(session)
 
 
 def in_worker() -> bool:
-    """Whether this process was started by another one to work for it, or this is a task of Dask."""
+    """Whether this is a process that another one started as its worker, or a task of Dask."""
     return multiprocessing.parent_process() is not None or in_task()
 
 
 def bring(address: Address) -> None:
-    """Let this process know the ledger of an estimator that has come to it; see the module."""
+    """Register the ledger of an estimator that has come to this process; see the module."""
     found = address_once_used(address)
     if found is not None:
         known = _ARRIVED if in_worker() else _HEARD_OF
@@ -327,7 +330,7 @@ def bring(address: Address) -> None:
 
 
 def _open_elsewhere() -> list[Address]:
-    """Ledgers of other processes that are known here and open."""
+    """Open ledgers of other processes that are known here."""
     for address in [*_ARRIVED]:
         if not (is_open := address.is_open()):
             _ARRIVED.pop(address, None)
@@ -337,12 +340,12 @@ def _open_elsewhere() -> list[Address]:
 
 
 def warn_of_ledgers_elsewhere(name: str) -> bool:
-    """Warn that what `name` is about to release is not charged to a ledger that may be open.
+    """Warn that `name` is about to release without a charge to a ledger that may be open.
 
-    To be called where nobody pays. It is said once of each ledger. Returns whether it was.
+    To be called where there is no payer. It warns once for each ledger. Returns whether it warned.
     """
     for address in [*_HEARD_OF]:
-        del _HEARD_OF[address]  # said once: whoever has seen it need not see it at every fit
+        del _HEARD_OF[address]  # once per ledger: the warning is not repeated at every fit
         if (is_open := address.is_open()) is False:
             continue
         state = "is open" if is_open else "was open, and whose file cannot be reached from here"
@@ -362,9 +365,9 @@ def warn_of_ledgers_elsewhere(name: str) -> bool:
 
 @contextmanager
 def carrying(addresses: Iterable[Address]) -> Iterator[None]:
-    """Within it what releases something is charged where these lead, if there is an open ledger.
+    """Charge releases in this block to the ledger of `addresses`, if one is open.
 
-    Of a model that was saved in a block, and is used long after that, nothing is left but a number.
+    Once a block has ended for long, all that a model saved in it carries of its ledger is a number.
     In a task of Dask the ledger may be open on a machine whose files are not here: PrivacyError.
     """
     found = dict.fromkeys(addresses)
@@ -383,15 +386,16 @@ def carrying(addresses: Iterable[Address]) -> Iterator[None]:
 
 
 def payer_around() -> Payer | None:
-    """Who pays by the code around the call; None where that does not say."""
+    """Payer of the code around the call; None where there is none."""
     payer, run = _around()
     return payer if run == run_here() else None
 
 
 def _around() -> tuple[Payer | None, Run | None]:
-    """Who pays by the context variable, and the run of Dask that said so.
+    """Payer by the context variable, and the run of Dask that set it.
 
-    What a block started, a cluster of Dask for one, keeps its context variables when it is left.
+    Whatever a block started, such as a cluster of Dask, keeps its context variables after the
+    block.
     """
     block = _AROUND.get()
     while block is not None and block.ended:
@@ -408,7 +412,7 @@ def inside_ledger(
     note: Note | None = None,
     left: Callable[[], str] | None = None,
 ) -> Iterator[None]:
-    """Within it "auto" is `delta`, and `spend` is asked before anything is released."""
+    """Use `delta` for "auto" in this block, and ask `spend` before any release."""
     with inside_payer(Payer(delta, spend, lasting=lasting, note=note, left=left)):
         yield
 
@@ -420,12 +424,12 @@ def already_paid(
     kind: tuple[str, str],
     note: Note | None = None,
 ) -> Iterator[None]:
-    """Within it the `planned` events were charged before, as those of the trials of a search are.
+    """Allow only `planned` events in this block, which are charged already (such as search trials).
 
-    Each may be released once, or Gaussian mechanisms of no more mu in its place, and nothing
-    else may. `kind` is their neighbouring relation and their unit: an event means another thing
-    for another relation, or of rows than of persons. To be entered by whatever thread or process
-    releases them. `note` is told what is around them.
+    Each of them may be released once, or Gaussian mechanisms of at most the same mu in its place,
+    and nothing else. `kind` is their neighbouring relation and their unit: an event has another
+    meaning for another relation, or for rows than for persons. To be entered by the thread or
+    process that releases them. `note` receives the names of the code around them.
     """
     left, turn = [event for event in planned if not is_free(event)], threading.Lock()
 
@@ -453,7 +457,7 @@ _UNPLANNED = (
 
 
 def payer_of(address: Address | None = None) -> Payer | None:
-    """Who pays for a release here, by what carries `address`; None outside of any ledger."""
+    """Payer of a release here, by an object with `address`; None outside of any ledger."""
     if _AROUND.get() is not None and (around := payer_around()) is not None:
         return around
     address = _CARRIED.get() if address is None else address
@@ -467,17 +471,18 @@ def payer_of(address: Address | None = None) -> Payer | None:
 
 
 def observe(kind: str, name: str, address: Address | None = None) -> None:
-    """Tell whoever pays here, by what carries `address`, what was seen that no sum counts.
+    """Report to the payer, for an object with `address`, a use of the records that no sum counts.
 
     The kind is one of ``dpsubspace.budget._filter.KINDS``, or "released". The name is that of a
     class or function, and never anything that depends on the rows.
 
-    It refuses nothing. Where several ledgers are open and none is known to be meant, each is told.
+    It refuses nothing. Where several ledgers are open and it is not known which is meant, it
+    reports to all of them.
     """
     try:
         payer = payer_of(address)
         told = [] if payer is None else [payer]
-    except PrivacyError:  # closed, or one of several
+    except PrivacyError:  # the ledger is closed, or one of several
         told = list(_OPEN.values())
     for payer in told:
         if payer.note is not None:
@@ -485,9 +490,9 @@ def observe(kind: str, name: str, address: Address | None = None) -> None:
 
 
 def address_for(address: Address | None = None, *, sent: bool = False) -> Address | None:
-    """Address that a copy carries of what is here and carries `address`; None for none.
+    """Address for a copy, made here, of an object with `address`; None for none.
 
-    What is `sent` to another process may be so by a task of Dask, and carries that.
+    An object that is `sent` to another process may be sent by a task of Dask, and carries its run.
     """
     runs: tuple[Run, ...] = ()
     if isinstance(address, _FromTask):
@@ -500,12 +505,12 @@ def address_for(address: Address | None = None, *, sent: bool = False) -> Addres
 
 
 def address_once_used(address: Address | None) -> Address | None:
-    """What is left of an address after a release: the tasks that it comes from are marked then."""
+    """Rest of an address after a release, by which the runs of its tasks have been marked."""
     return address.ledger if isinstance(address, _FromTask) else address
 
 
 def _ledger_for(address: Address | None) -> Address | None:
-    """Address of the ledger that pays here, by what carries `address`; None for none."""
+    """Address of the ledger that pays here, for an object with `address`; None for none."""
     payer, run = _around()
     here = run_here()
     if payer is not None and (here is None or here == run):  # a task pickles in other threads
@@ -519,9 +524,9 @@ def _ledger_for(address: Address | None) -> Address | None:
 
 
 def about_to_release(guarantee: PrivacyGuarantee, address: Address | None = None) -> Settle | None:
-    """Ask who pays for leave, if anybody does; the last thing before a release.
+    """Ask the payer for permission, if there is one; the last step before a release.
 
-    Returns what takes the event of less than that, where a fit ends early and it may be given.
+    Returns a callable for the event of a smaller release where a fit may end early.
     """
     payer = payer_of(address)
     if DASK in sys.modules:

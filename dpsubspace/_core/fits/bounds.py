@@ -1,4 +1,4 @@
-"""How rows and targets of a linear model are bounded and centred."""
+"""Bounds on the rows and targets of a linear model, and centres of rows."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from dpsubspace._core.statistics.quantiles import LEVEL
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Centres ----------------------------------------------------------------------------------------
-# What rows are centred by before a linear model is trained: released and public means.
+# Centres that are subtracted from rows before a linear model is trained: released or public means.
 #
 # Notes
 # -----
-# Privacy: a mean and a radius are constants once they are released, so a row that is shifted by
-# the one and clipped to the other is a function of its record alone. Releases and steps compose
-# adaptively. The mean of public rows costs nothing, and neither does weighing it with the
+# Privacy: a mean and a radius are constants once they are released, so a row that is shifted by the
+# mean and clipped to the radius is a function of its record alone. Releases and steps compose
+# adaptively. The mean of public rows costs nothing, and neither does its weighted average with the
 # released one.
 
 
 class Centre(Protocol):
-    """How rows are centred."""
+    """Method by which rows are centred."""
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]: ...
 
@@ -73,7 +73,7 @@ class Centre(Protocol):
 
 @dataclass(frozen=True)
 class OneMean:
-    """The mean of the rows; where there are public rows, weighed with theirs."""
+    """The mean of the rows; where there are public rows, averaged with theirs."""
 
     share: float = auto.MEAN_SHARE  # Share of the budget without and with public rows
     public_share: float = auto.PUBLIC_MEAN_SHARE
@@ -94,7 +94,7 @@ class OneMean:
 
 @dataclass(frozen=True)
 class AdaptiveCentre:
-    share: float = auto.MEAN_SHARE  # Share of the budget of all of it
+    share: float = auto.MEAN_SHARE  # Share of the budget for all of it
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
         counts = {"coarse radius": RADIUS_COUNTS, "radius": RADIUS_COUNTS}
@@ -104,7 +104,7 @@ class AdaptiveCentre:
         }
 
     def legible(self, budget: Budget, n_samples: int) -> bool:
-        """Whether noise leaves the counts behind the radius legible, by public sizes."""
+        """Whether the counts behind the radius stand out from noise, by public sizes."""
         noise = count_noise(budget.scales["radius"], budget.target.neighboring_relation)
         return noise <= auto.ADAPTIVE_NOISE * n_samples
 
@@ -116,14 +116,15 @@ class AdaptiveCentre:
         constant: float | None,
     ) -> Features:
         bound = features.bound
-        if not releases.budget.private:  # nothing is clipped then
+        if not releases.budget.private:  # then nothing is clipped
             mean = noisy_mean(features, bound, releases, "mean").mean
             return features.shifted(Shift(mean, constant))
-        # Further from the mean than the bound are few rows, which more noise would cost more than.
+        # Few rows are further from the mean than the bound, and they matter less than more noise
+        # would.
         mean, error = recentred_mean(features, bound, releases, furthest=bound)
         about = features.shifted(Shift(mean, None))
         radius = min(bound, 2 * noisy_radius(about.distances(), bound, releases, "radius"))
-        # Rows that fill the radius as others fill the bound: all else stays as it is.
+        # Scaled so that the radius becomes the bound: everything else stays the same.
         zoom = bound / radius
         shift = Shift(mean, None if constant is None else constant / zoom, error)
         return about.shifted(shift).clipped(radius, zoom)
@@ -131,34 +132,34 @@ class AdaptiveCentre:
 
 # Bounds -----------------------------------------------------------------------------------------
 
-# What is released of how long columns are.
+# Name of the release of the lengths of columns.
 LENGTHS = "lengths of columns"
 
-# Releases of counts that find the ranges of targets: octaves, and cells that are closer each time.
-# A target that is a million of its deviations from 0 needs all of them. One that is near 0 is
-# counted in the same cells again, and loses little.
+# Releases of counts that find the ranges of targets: octaves, and cells that are narrower each
+# time. A target whose distance from 0 is a million of its deviations needs all of them. A target
+# near 0 is counted in the same cells again, and loses little.
 _LOOKS = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How rows are bounded, and the range of targets: public or released, so that both may leave.
+    """Bounds on rows, and the range of targets: public or released, so both may be published.
 
-    `found` says of each bound whether it is more than a placeholder.
+    `found` shows for each bound whether it is more than a placeholder.
     """
 
     row_map: RowMap
     target_bounds: Any = None
     found: Mapping[str, Any] = field(default_factory=dict)
-    focus: Focus | None = None  # Where in a public range targets were seen to lie
-    shares: ColumnShares | None = None  # What columns hold of the length of rows
+    focus: Focus | None = None  # Location of targets within a public range, as released
+    shares: ColumnShares | None = None  # Shares of the columns in the squared length of rows
 
 
 @dataclass(frozen=True)
 class Bounded:
     limits: Limits
     targets: Array
-    loss: NumberLoss | None = None  # What targets are for; None where they are labels
+    loss: NumberLoss | None = None  # Loss that the targets are for; None for labels
 
     def public_targets(self, targets: np.ndarray) -> np.ndarray:
         if self.loss is None:
@@ -167,24 +168,24 @@ class Bounded:
 
 
 class Bounds(Protocol):
-    """What bounds rows and targets."""
+    """Method that bounds rows and targets."""
 
     @property
     def size(self) -> float:
-        """Public bound on the norm of a mapped row; inf where nothing bounds rows."""
+        """Public bound on the norm of a mapped row; inf where rows are not bounded."""
         ...
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]: ...
 
     def for_table(self, bound: float, limits: Any, *, estimated: bool) -> Any:
-        """The same for encoded tables: rows of a known norm, and targets within `limits`.
+        """Bounds for encoded tables: rows of a known norm, and targets within `limits`.
 
-        `estimated` says whether these are estimated privately, and not public.
+        `estimated` is true if the limits are estimated privately, and not public.
         """
         ...
 
     def __call__(self, data: Data, releases: Releases, loss: Any) -> Bounded:
-        """Bound rows, and targets as `loss` takes them."""
+        """Bound rows and targets; `loss` transforms the targets."""
         ...
 
 
@@ -210,34 +211,34 @@ class MappedRows:
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Rows in units of a bound on their norms, and targets cut to their range."""
+    """Rows in units of a bound on their norms, and targets clipped to their range."""
 
-    # Public bound on row norms; None takes that of public rows, or releases one.
+    # Public bound on row norms; with None it is that of public rows, or released.
     data_norm: float | None
-    # Public range of the targets; None takes that of public targets, or releases one.
+    # Public range of the targets; with None it is that of public targets, or released.
     target_bounds: Any
     bias: float | None  # Bias entry, in units of the bound on row norms
-    from_public: bool = False  # Whether public rows may tell
-    rows: bool = True  # Whether rows need a bound: not those of a module
-    share: float = auto.BOUNDS_SHARE  # Of the budget, for what is released
-    # Of the budget, for finding where in their range most targets lie; 0 takes the range.
+    from_public: bool = False  # Whether public rows may be used for the bounds
+    rows: bool = True  # Whether rows need a bound: false for rows of a module
+    share: float = auto.BOUNDS_SHARE  # Share of the budget for released bounds
+    # Share of the budget for finding where in their range most targets lie; 0 uses the whole range.
     focus: float = 0.0
-    narrower: float = 1.0  # How many times narrower that must be to take the place of the range
-    lengths: float = 0.0  # Of the budget, for telling what columns make up the length of the rows
-    telling: bool = True  # Whether the range is public, so that users can be told that it is wrong
+    narrower: float = 1.0  # Least factor by which that part is narrower if it replaces the range
+    lengths: float = 0.0  # Share of the budget for finding the columns that dominate the row norms
+    telling: bool = True  # Whether the range is public, so that users can be warned about it
 
     @property
     def size(self) -> float:
-        """The bound on rows is 1 in its own units."""
+        """The bound on rows, which is 1 in its own units."""
         return math.hypot(1.0, self.bias or 0.0) if self.rows else math.inf
 
     def missing(self, sizes: Sizes) -> tuple[bool, bool]:
-        """Whether the bound on rows and the range of targets have to be released."""
+        """Whether the bound on rows, and the range of targets, have to be released."""
         norm = self.rows and self.data_norm is None and not (self.from_public and sizes.n_public)
         return norm, self.target_bounds is None and not (self.from_public and sizes.labelled)
 
     def parts(self, sizes: Sizes) -> Mapping[str, Part]:
-        """Counts of the norms, and counts of all targets: of the share, as much for each."""
+        """Counts of the norms, and counts of all targets, with equal parts of the share."""
         norm, targets = self.missing(sizes)
         n_targets = targets and sizes.known("n_outputs", "the number of target ranges to release")
         one, parts = self.share / max(1, norm + n_targets), {}
@@ -252,7 +253,7 @@ class ScaledRows:
         return parts
 
     def noise(self, budget: Budget, sizes: Sizes) -> float:
-        """Noise that all counts of one bound together leave, over what moves them; 0 without."""
+        """Noise of all counts of one bound together, over their sensitivity; 0 without noise."""
         noise = budget.scales.get("bounds", 0.0)
         if "targets" in budget.parts:
             n_targets = sizes.known("n_outputs", "the noise of target ranges")
@@ -260,7 +261,7 @@ class ScaledRows:
         return noise
 
     def looking(self) -> ScaledRows:
-        """The same, which looks where in a range that is given the targets lie, and at columns."""
+        """Copy that also finds where targets lie in a given range, and which columns dominate."""
         if self.target_bounds is None:
             return self
         lengths = auto.LENGTHS_SHARE if self.rows else 0.0
@@ -311,7 +312,7 @@ class ScaledRows:
         else:
             low, high, known = noisy_intervals(values, releases, "targets", level=LEVEL)
             low, high = np.where(known, low, -1.0), np.where(known, high, 1.0)
-        # A range has a width also where a target has one value.
+        # The range has a positive width also where a target has only one value.
         middle = low / 2 + high / 2
         half = np.maximum(high / 2 - low / 2, SMALLEST * np.maximum(np.abs(middle), 1.0))
         return middle - half, middle + half, known
@@ -320,9 +321,9 @@ class ScaledRows:
 def focused(
     values: np.ndarray, low: np.ndarray, high: np.ndarray, releases: Releases, narrower: float
 ) -> tuple[np.ndarray, np.ndarray, Focus]:
-    """Part of the range of every target that nearly all of its values are in, and what tells it.
+    """Part of the range of every target with nearly all of its values, and the release behind it.
 
-    It is the range where that part is not so many times narrower.
+    It is the whole range where that part is not narrower by the factor `narrower`.
     """
     share, scale = releases.budget.parts[FOCUS].share, releases.budget.scales[FOCUS]
     ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
@@ -339,7 +340,7 @@ def _extremes(values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarra
 
 
 def _ends(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """The same of some rows, of shape (2, t); inf and -inf where there are none."""
+    """The least and largest value for some rows, of shape (2, t); inf and -inf without rows."""
     values = values if weights is None else values[weights > 0]
     low, high = values.min(axis=0, initial=math.inf), values.max(axis=0, initial=-math.inf)
     return np.stack([low, high])
@@ -352,7 +353,7 @@ def _targets_like(
 
 
 def warn_of_largest(bound: float, what: str, parameter: str) -> None:
-    """Warn where a released bound is the largest of all: what is beyond counts as so large."""
+    """Warn where a released bound is the largest possible: values beyond it are clipped to it."""
     if bound >= LARGEST:
         warn(
             f"the released bound on {what} is 2^40 (about a million millions), the largest"

@@ -1,4 +1,4 @@
-"""What runs around a fit: it may spend more than the model says, or learn from the same rows."""
+"""Code around a fit, which may spend more than the model reports, or learn from the same rows."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from dpsubspace._core.rows.records import ROW
 from dpsubspace._names import PLACES, imported
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
 
-# Words of scikit-learn --------------------------------------------------------------------------
-# Words of scikit-learn that nothing here takes, with what takes their place.
+# Parameters of scikit-learn -----------------------------------------------------------------------
+# Parameters of scikit-learn that this package does not have, and what to use instead.
 
 _C = TypeVar("_C", bound=type)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -65,7 +65,7 @@ _INSTEAD = {
     "axis": "a row is a record, and results have one entry for each column",
 }
 
-# The parameter that such a sentence is about, and what is said where there is none.
+# The parameter that such advice is about, and the advice where the callable lacks it.
 _ABOUT = {
     **dict.fromkeys(["early_stopping", "n_iter_no_change", "max_iter", "tol"], "n_iter"),
     **dict.fromkeys(["C", "penalty"], "alpha"),
@@ -77,7 +77,7 @@ _WITHOUT = {
 
 
 def explain_unknown_parameters(function: _F) -> _F:
-    """`function`, which says what takes the place of scikit-learn's words that it does not know.
+    """Make errors of `function` about unknown scikit-learn parameters say what to use instead.
 
     Python's own TypeError is extended after the call has failed: no call takes longer.
     """
@@ -89,7 +89,7 @@ def explain_unknown_parameters(function: _F) -> _F:
         except TypeError as error:
             message = str(error)
             word = next((w for w in kwargs if message.endswith(f"keyword argument {w!r}")), "")
-            # A word that it takes was refused by something else, inside of it.
+            # If `function` has this parameter, some call inside of it raised the error.
             if word not in _INSTEAD or word in inspect.signature(function).parameters:
                 raise
         text, about = _INSTEAD[word], _ABOUT.get(word)
@@ -100,7 +100,7 @@ def explain_unknown_parameters(function: _F) -> _F:
     return cast(_F, called)
 
 
-# Our private functions by name, as far as their modules have been imported.
+# Our private functions by name, from those of their modules that are imported.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -112,11 +112,11 @@ def private_functions() -> dict[str, Callable[..., Any]]:
 
 
 def private_function(function: _F) -> _F:
-    """Have what `function` releases charged to a ledger, in which `epsilon` must be given.
+    """Charge the releases of `function` to a ledger, in which `epsilon` must be given.
 
-    It is charged where the models that it is given are: they have the address of a ledger that
-    this process does not know otherwise. In a ledger a default of epsilon would spend what nobody
-    has asked for, and is refused.
+    They are charged to the ledger of the models among its arguments: models carry the address of a
+    ledger that this process may not know otherwise. In a ledger a default epsilon would spend
+    budget that nobody requested, and is refused.
     """
     default = inspect.signature(function).parameters["epsilon"].default
 
@@ -140,13 +140,13 @@ def private_function(function: _F) -> _F:
             return function(*args, **kwargs)
 
     whole = explain_unknown_parameters(cast(_F, called))
-    if "." not in function.__qualname__:  # a method is one of a class that calls such a function
+    if "." not in function.__qualname__:  # methods call such a function themselves
         _FUNCTIONS[function.__name__] = whole
     return whole
 
 
 def _addresses(given: list[Any]) -> Iterator[Address]:
-    """Ledgers whose address the models among some arguments have."""
+    """Addresses of ledgers that models among some arguments carry."""
     for model in given:
         if hasattr(model, "get_params") and not isinstance(model, type):
             for part in opened(model, fitted=True).walk():
@@ -164,7 +164,7 @@ _ALONE = (
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator(cls: _C) -> _C:
-    """Give a class of estimators the constructor that its parameters say, keywords only."""
+    """Give a class of estimators a constructor by its parameters, keywords only."""
     made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
     made.__init__ = explain_unknown_parameters(made.__init__)
     if "fit" in vars(made):
@@ -172,9 +172,9 @@ def estimator(cls: _C) -> _C:
     return made
 
 
-# Surroundings -----------------------------------------------------------------------------------
+# Code around a fit ------------------------------------------------------------------------------
 
-# Modules of scikit-learn that fit clones, by what they do.
+# Modules of scikit-learn that fit clones, and words for each.
 _SEVERAL_FITS = {
     "sklearn.model_selection": "a search or a cross-validation",
     "sklearn.ensemble": "an ensemble",
@@ -186,7 +186,7 @@ _SEVERAL_FITS = {
     "sklearn.inspection": "an inspection",
 }
 
-# What fits and scores in one call, in modules of sklearn.model_selection.
+# Functions of sklearn.model_selection that fit and score in one call.
 _SCORING = (
     "_fit_and_score",
     "_fit_and_score_over_thresholds",
@@ -198,17 +198,17 @@ _FITS = ("fit", "fit_transform", "fit_predict", "partial_fit")
 _PACKAGE = __name__.partition(".")[0]
 
 
-# What is around a fit -----------------------------------------------------------------------------
+# Calls around a fit -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Host:
-    """One call that a fit runs in, of code that fits others' estimators."""
+    """One call around a fit, of code that fits estimators of others."""
 
-    module: str  # Where its code is
-    function: str  # Its name
-    owner: Any  # Estimator whose fit it is; None where it is a function
-    scored: Any  # What is scored where that is what the call is for, else None
+    module: str  # Module of its code
+    function: str  # Name of the function
+    owner: Any  # Estimator whose method it is; None for a function
+    scored: Any  # Estimator that is scored if the call scores, else None
 
     @property
     def scores(self) -> bool:
@@ -216,7 +216,7 @@ class _Host:
 
     @property
     def several(self) -> str | None:
-        """What fits clones here, in words; None for anything else."""
+        """Words for fits of several clones here; None for any other call."""
         return next((s for m, s in _SEVERAL_FITS.items() if self.module.startswith(m)), None)
 
 
@@ -235,7 +235,8 @@ def _host(frame: FrameType) -> _Host | None:
     several = any(module.startswith(known) for known in _SEVERAL_FITS)
     if not several and name not in _FITS:
         return None
-    # One name of whoever calls, whose others may be rows; workers of an ensemble have that of it.
+    # Only this name of a caller is read, since others may be rows; workers of an ensemble hold it
+    # too.
     owner = frame.f_locals.get("self", frame.f_locals.get("ensemble"))
     if learns_as_ours(owner) or not (hasattr(owner, "fit") and hasattr(owner, "get_params")):
         owner = None
@@ -246,7 +247,7 @@ def _host(frame: FrameType) -> _Host | None:
 
 
 def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
-    """What no ledger counts of a fit of `name`: kinds (``_workflow.seen``) and names of classes."""
+    """Uncounted uses of rows around a fit of `name`: kinds (``_workflow.seen``) and classes."""
     scored = False
     for host in hosts:
         if host.scores and not scored:
@@ -258,7 +259,7 @@ def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
         of = type(owner).__name__
         around = opened(owner)
         if around.kind == CHOOSES:
-            if not scored:  # the fit that follows the choice
+            if not scored:  # the fit of the chosen estimator
                 yield "choice", of
         elif around.kind != FITS or getattr(owner, "bootstrap", False):
             yield "unknown", of
@@ -267,7 +268,7 @@ def _seen(name: str, hosts: list[_Host]) -> Iterator[tuple[str, str]]:
 
 
 def learners_around() -> Iterator[tuple[str, str]]:
-    """What learns without privacy around the call, as far as it is known: kinds and classes."""
+    """Known learners without privacy around the call: kinds and names of classes."""
     for kind, of in _seen("", [*_hosts(sys._getframe(1))]):
         if kind in ("step", "unknown"):
             yield kind, of
@@ -277,10 +278,10 @@ def learners_around() -> Iterator[tuple[str, str]]:
 
 
 class _Waiting:
-    """Fits in one call of scikit-learn, the scores of which are about to be computed."""
+    """Fits in one call of scikit-learn whose scores are about to be computed."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []  # Those that a ledger was told of
+        self.names: list[str] = []  # Names of fits that a ledger noted
         self.done: set[str] = set()  # Names of scorers that have released a score
 
 
@@ -289,15 +290,16 @@ _WAITING: weakref.WeakKeyDictionary[Any, _Waiting] = weakref.WeakKeyDictionary()
 
 def _wait_for_scores(name: str, hosts: list[_Host]) -> None:
     scored = next((host.scored for host in hosts if host.scores), None)
-    with suppress(TypeError):  # None, or nothing that can be referred to
+    with suppress(TypeError):  # for None, or an object without weak references
         _WAITING.setdefault(scored, _Waiting()).names.append(name)
 
 
 def fits_with_released_scores(model: Any) -> list[str]:
-    """Names of fits that were noted to have exact scores, and have none but released ones.
+    """Names of fits that were noted to have exact scores, but have only released ones.
 
-    To be called where a score of `model` was just released. Those are the scores of its fits if a
-    scorer of the user's own is running, as each scorer of the search or cross-validation has.
+    To be called after the release of a score of `model`. The released scores are all scores of
+    these fits if a scorer of the user is running, as each scorer of the search or cross-validation
+    has run.
     """
     with suppress(TypeError):
         if _WAITING.get(model) is None:
@@ -328,21 +330,21 @@ def _scorers_of(model: Any, frame: FrameType | None) -> tuple[set[str], set[str]
     return set(), set()
 
 
-# What is said of it -------------------------------------------------------------------------------
+# Warnings about the calls around a fit ------------------------------------------------------------
 
 
 def warn_of_context(
     estimator: Any, guarantee: PrivacyGuarantee, payer: Payer | None
 ) -> list[tuple[str, str]]:
-    """Warn where what is around a fit is not what its statement says.
+    """Warn where the code around a fit does more than the guarantee of the fit covers.
 
-    Those are steps that learn, and fits of which this is one of several. What a ledger does not
-    count then are scores. Told from the code that is running, so that it is found in workers as
-    well. In a ledger a step that learns is refused, and stands in its report all the same: it has
-    learned. What `payer` is to be told once the fit may run is returned.
+    The cases are steps that learn, and a fit that is one of several. What a ledger does not count
+    in the latter case are scores. They are recognised by the running code, so that this works in
+    workers as well. In a ledger a step that learns is refused, but is still listed in its report:
+    it has already learned. Returns the notes to give to `payer` once the fit may run.
     """
     name, hosts = type(estimator).__name__, [*_hosts(sys._getframe(1))]
-    if payer is None and not hosts:  # nothing is around it
+    if payer is None and not hosts:  # no ledger, and no known call around the fit
         return []
     if guarantee.unit != ROW:
         for host in hosts:
@@ -377,7 +379,7 @@ _ELSEWHERE = (
 
 
 def refuse_moving_steps(name: str, model: Any) -> None:
-    """PrivacyError for a step before `name` behind which `groups` would not protect persons.
+    """Raise PrivacyError for a step before `name` with which `groups` would not protect persons.
 
     See :func:`~dpsubspace._core.fits.composites.moved_by_others`.
     """
@@ -406,7 +408,7 @@ def _warn_of_several(name: str, guarantee: PrivacyGuarantee, several: _Host) -> 
 
 
 def _learning(name: str, hosts: list[_Host]) -> tuple[str, tuple[str, ...]] | None:
-    """What is said of a step or part that learns beside a fit of `name`, and what it is about."""
+    """Message about a step or part that learns beside a fit of `name`, and its subject."""
     pipelines = [host.owner for host in hosts if type(host.owner) is Pipeline]
     steps = [step for pipeline in pipelines for step in opened(pipeline).inside]
     step = next((step for step in steps if [*step.learners()]), None)
@@ -436,7 +438,7 @@ def _learning(name: str, hosts: list[_Host]) -> tuple[str, tuple[str, ...]] | No
 
 
 def _warn_of_seeds(name: str, hosts: list[_Host]) -> None:
-    """Warn of seeds that the caller has not set, and that are kept in the model."""
+    """Warn about seeds that the caller has not set, and that are stored in the model."""
     ensemble = next((host.owner for host in hosts if _sets_seeds(host.owner)), None)
     if ensemble is None:
         return
@@ -490,9 +492,9 @@ def _warn_of_scores(name: str, module: str) -> None:
 
 
 def failed_fit(error: tuple[Any, ...]) -> str | None:
-    """Name of the class or function of this package that ended in `error`; None for no other.
+    """Name of the class or function of this package that ended with `error`; None for none.
 
-    Refusals and warnings follow from public and released numbers, and are no failures.
+    Refusals and warnings depend on public and released numbers only, and do not count as failures.
     """
     kind, _, traceback = error
     if kind is None or issubclass(kind, (PrivacyError, PrivacyWarning, PublicDataWarning)):

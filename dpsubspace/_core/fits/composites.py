@@ -1,12 +1,12 @@
-"""What is inside of a model: one walk over Pipelines, ColumnTransformers, ensembles and searches.
+"""Parts of a model: one walk over Pipelines, ColumnTransformers, ensembles and searches.
 
-Everything that has to know which steps are private, which learn without privacy and which learn
-nothing asks here: the warnings around a fit, ledgers, planners, reports, searches, scores and
-audits. So none of them can forget a case that another one knows.
+All code that has to know which steps are private, which learn without privacy and which learn
+nothing uses this module: the warnings around a fit, ledgers, planners, reports, searches, scores
+and audits. So none of them can miss a case that another one handles.
 
-Classes are trusted by their exact type. A subclass may do anything, whatever its base does: one
-of ``Pipeline`` could store the means of the rows that pass through it. A subclass of a class of
-this package counts as ours where it changes nothing that rows of a fit get to.
+Classes are trusted by their exact type. A subclass may do anything, whatever its base does: a
+subclass of ``Pipeline`` could store the means of the rows that pass through it. A subclass of a
+class of this package counts as ours where it overrides nothing that rows of a fit reach.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from sklearn.utils import get_tags
 from dpsubspace._core.ground.checks import learns_as_ours, told_of_changes
 from dpsubspace.exceptions import PrivacyError
 
-# What is known of a model by its class.
-PRIVATE = "private"  # of this package, and says what it costs
-ROW_BY_ROW = "row by row"  # maps each row by itself
+# Kinds of models, by their class.
+PRIVATE = "private"  # of this package, with a guarantee
+ROW_BY_ROW = "row by row"  # maps each row independently
 FROZEN = "frozen"  # a FrozenEstimator, which fits nothing
-FITS = "fits others"  # and takes nothing from the rows but what those release
+FITS = "fits others"  # and uses nothing of the rows but what the others release
 CHOOSES = "chooses"  # fits others and chooses by exact scores
 LEARNS = "learns"  # anything else: it may store whatever it sees
 
 _ROW_BY_ROW = (Binarizer, Normalizer, PolynomialFeatures)
-# Those of modules that take long to import: where there is such a step, its module is there.
+# Classes of modules that take long to import: where there is such a step, its module is loaded.
 _OF_TEXT = {
     "sklearn.feature_extraction": "FeatureHasher",
     "sklearn.feature_extraction.text": "HashingVectorizer",
 }
-# Functions of a user's own, which may keep what they are given.
+# Parameters that are functions of the user, which may store their arguments.
 _FUNCTIONS = ("preprocessor", "tokenizer", "analyzer")
 
-# Steps of scikit-learn behind which there are as many columns as before.
+# Steps of scikit-learn that keep the number of columns.
 _KEEP_COLUMNS = (Binarizer, Normalizer)
 
-# Those that learn nothing once they are told all categories, unless they count rare ones.
+# Steps that learn nothing if all categories are given, unless they count rare ones.
 _TOLD = (OneHotEncoder, OrdinalEncoder)
 
-# Classes of scikit-learn that fit others and nothing else, by name since to import them takes time.
+# Classes of scikit-learn that fit others and nothing else, by name since imports take time.
 _FIT_OTHERS = {
     "Pipeline",
     "ColumnTransformer",
@@ -75,9 +75,9 @@ _FIT_OTHERS = {
     "RFE",
 }
 
-# Steps of scikit-learn that compute each entry by itself, or from entries of its own row one after
-# another, so that nothing of a row depends on where it lies. A FunctionTransformer is taken to be
-# one: whoever gives the function is responsible for that.
+# Steps of scikit-learn that compute each entry independently, or from entries of its own row in
+# order, so that the result for a row does not depend on its place. A FunctionTransformer is assumed
+# to be one: whoever gives the function is responsible for that.
 _BY_ENTRY = {
     "Binarizer",
     "ColumnTransformer",
@@ -107,7 +107,7 @@ _BY_ENTRY = {
     "VarianceThreshold",
 }
 
-# Where models of any package keep what is inside of them: the parameter, and what is fitted in its
+# Where models of any package store their parts: the parameter, and the fitted attributes in its
 # place. A ColumnTransformer has rules of its own.
 _PLACES = {
     "steps": (),
@@ -118,7 +118,7 @@ _PLACES = {
     "transformer": ("transformer_",),
     "final_estimator": ("final_estimator_",),
 }
-# Of these, None stands for an estimator that is not private, and not for nothing.
+# For these parameters, None stands for an estimator that is not private, and not for nothing.
 _DEFAULTS = ("estimator", "regressor")
 
 
@@ -126,12 +126,12 @@ _DEFAULTS = ("estimator", "regressor")
 class Node:
     """A model, or a step or part of one."""
 
-    name: str  # Name of the step; that of the class where there is none
+    name: str  # Name of the step; name of the class if it is no step
     model: Any  # Estimator, None, or a word such as "passthrough"
-    # Whether what was fitted stands in the place of what was given, where there is any.
+    # Whether fitted parts are used in place of the given ones, where there are any.
     fitted: bool = False
     whole: bool = True  # Whether it gets as many columns as the outermost model
-    # Models that this is inside of, the outermost first.
+    # Models that contain this one, the outermost first.
     above: tuple[Any, ...] = field(default=(), repr=False)
 
     @cached_property
@@ -167,13 +167,13 @@ class Node:
         return ours or type(self.model) in _KEEP_COLUMNS
 
     def walk(self, *, frozen: bool = True) -> Iterator[Node]:
-        """Yield this and all that is inside; `frozen` includes what is in a FrozenEstimator."""
+        """Yield this and all parts inside; `frozen` includes the parts of a FrozenEstimator."""
         yield self
         for each in self.inside if frozen or self.kind != FROZEN else ():
             yield from each.walk(frozen=frozen)
 
     def peeks(self) -> Iterator[str]:
-        """How a ColumnTransformer itself may learn from the rows.
+        """Ways in which a ColumnTransformer itself may learn from the rows.
 
         "columns" are chosen by a function, or "zeros" of all rows are counted.
         """
@@ -185,7 +185,7 @@ class Node:
                 yield "zeros"
 
     def learners(self) -> Iterator[Any]:
-        """What learns from its rows without privacy in a fit of this, as far as can be told."""
+        """Known learners without privacy in a fit of this model."""
         if self.kind == LEARNS and _needs_rows(self.model):
             yield self.model
         elif self.kind in (FITS, CHOOSES):
@@ -200,7 +200,7 @@ def opened(model: Any, name: str = "", *, fitted: bool = False) -> Node:
 
 
 def predictor(model: Any, *, fitted: bool = True) -> Any:
-    """What predicts in the end: the last step of Pipelines, and the choice of a search."""
+    """The model that predicts: the last step of Pipelines, and the choice of a search."""
     if isinstance(model, Pipeline):
         return predictor(model.steps[-1][1], fitted=fitted)
     searches = is_private(model) and hasattr(model, "candidates")
@@ -218,10 +218,10 @@ def is_private(thing: Any) -> bool:
 
 
 def works_row_by_row(step: Any) -> bool:
-    """Whether `step` maps each row by itself and takes nothing else from the rows.
+    """Whether `step` maps each row independently and uses nothing else of the rows.
 
-    scikit-learn's tag `requires_fit` does not tell: a FunctionTransformer may scale by
-    the columns that it is given.
+    scikit-learn's tag `requires_fit` does not show this: a FunctionTransformer may scale by the
+    columns that it receives.
     """
     if isinstance(step, str):
         return step in ("passthrough", "drop")
@@ -234,7 +234,7 @@ def works_row_by_row(step: Any) -> bool:
 
 
 def descends(thing: Any, name: str) -> bool:
-    """Whether `thing` is of a class of scikit-learn of this name, or of one made from it."""
+    """Whether `thing` is of a class of scikit-learn of this name, or of a subclass of it."""
     return any(kind.__name__ == name and _is_theirs(kind) for kind in type(thing).__mro__)
 
 
@@ -249,12 +249,12 @@ def _needs_rows(step: Any) -> bool:
 
 
 def moved_by_others(model: Any) -> Node | None:
-    """A step of a Pipeline that may round what it makes of a row by the place of the row.
+    """A step of a Pipeline whose rounding for a row may depend on the place of the row.
 
-    Products of matrices do: the last rows of an odd number are added up in another order. Where a
-    person may have any number of rows, one more of them then moves the rows of others, and a
-    private step behind may count on which side of an edge they are. Steps of this package are
-    exact, and so are those that compute each entry by itself. None where all steps are.
+    Products of matrices do that: the last rows of an odd number are added up in another order.
+    Where a person may have any number of rows, one more of them then changes the rows of others,
+    and a later private step may count on which side of an edge they are. Steps of this package are
+    exact, and so are those that compute each entry independently. None where all steps are exact.
     """
     steps = opened(model).inside if type(model) is Pipeline else ()
     nodes = (node for step in steps for node in step.walk() if not learns_as_ours(step.model))
@@ -267,14 +267,14 @@ def _by_entry(step: Any) -> bool:
     return _is_theirs(type(step)) and type(step).__name__ in _BY_ENTRY
 
 
-# What is inside ---------------------------------------------------------------------------------
+# Parts of a model -------------------------------------------------------------------------------
 
 
 def _held(node: Node) -> Iterator[tuple[str, Any]]:
     model = node.model
     if type(model) is ColumnTransformer:
         yield from _of_columns(model, node.fitted)
-    elif type(model) is FrozenEstimator:  # which has the attributes of what is inside as well
+    elif type(model) is FrozenEstimator:  # it also has the attributes of the estimator inside
         yield node.name, model.estimator
     else:
         seen: list[Any] = []
@@ -290,7 +290,7 @@ def _of_columns(model: ColumnTransformer, fitted: bool) -> Iterator[tuple[str, A
     found = {name: step for name, step, _ in getattr(model, "transformers_", ())} if fitted else {}
     given = [(name, step) for name, step, *_ in model.transformers]
     for name, step in [*given, ("remainder", model.remainder)]:
-        # What scikit-learn puts in the place of a word is judged as that word.
+        # The estimator that scikit-learn puts in the place of a word is judged as that word.
         yield name, step if isinstance(step, str) else found.get(name, step)
 
 

@@ -1,14 +1,15 @@
-"""Columns that alone decide an outcome, as those do that were filled in after it was known.
+"""Columns that alone decide an outcome, such as those filled in after it was known.
 
-Design note. Such a column makes a model look as good as can be, and useless where the outcome is
-not yet known. Two released things tell of it together. After training, a private classifier
-releases sums of ``p (1 - p)`` of the probabilities p of its rows, to correct their length
-(:func:`~dpsubspace._core.solvers.intercepts.noisy_map`): they are next to nothing, beside what the
-shares of the classes would give, where the outcome is decided. And the weights say whether one
-column alone takes scores from one class to each other one. Many columns together may decide an
-outcome, and one column may be all that a poor model has: neither is told.
+Design note. Such a column makes a model look as good as possible, but useless where the outcome is
+not yet known. Two released quantities reveal it together. After training, a private classifier
+releases sums of ``p (1 - p)`` of the probabilities p of its rows, to correct their scale
+(:func:`~dpsubspace._core.solvers.intercepts.noisy_map`): where the outcome is decided, they are
+tiny compared with the value for constant probabilities at the shares of the classes. And the
+weights show whether one column alone moves scores from one class to each other class. Many columns
+together may decide an outcome, and one column may be all that a poor model has: neither gives a
+warning.
 
-Privacy: everything in here is postprocessing of what was released.
+Privacy: everything in this module is postprocessing of released quantities.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ import numpy as np
 from dpsubspace._core.ground.checks import shown
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Where the numbers come from: thirteen tables with and without a copy of the outcome, at epsilon
-# from 0.3 to 1e5. tests/estimators/test_copies.py has made ones.
+# Origin of the numbers: thirteen tables with and without a copy of the outcome, at epsilon from 0.3
+# to 1e5. tests/estimators/test_copies.py has synthetic tables.
 
-# Largest mean of p (1 - p) of a decided outcome, beside that of a constant probability.
+# Largest mean of p (1 - p) for a decided outcome, over that of a constant probability.
 DECIDED = 0.07
 
-# Least share of the squares of weights, or of the variance of scores, that is one column's.
+# Least share of one column in the squares of weights, or in the variance of scores.
 _MOST_OF_WEIGHTS, MOST_OF_SCORES = 0.7, 0.5
 
-# Largest such share that any other column may have: of two that decide together, the lesser one has
-# more. A copy in a range that is far too wide may leave others as much, and is not told of then.
+# Largest such share of any other column: where two columns decide together, the lesser one has
+# more. A copy in a range that is far too wide may leave others as much, and then gives no warning.
 OTHERS = 0.15
 
-# A column takes a row to a class where it makes that as likely as this, and does so alone where it
-# does in so many of the rows that others can be like.
+# A column moves a row to a class where it makes the class as likely as SURE, and does so alone
+# where this holds for a share USUALLY of the possible rows of other columns.
 SURE, USUALLY = 0.9, 0.75
 
-# By how much a column can move scores beside how far the mean row is from both classes.
+# Least ratio of how far a column can move scores to the distance of the mean row from both classes.
 _SWING = 2.5
 
 
 def warn_of_copy(estimator: Any, column: Any) -> None:
-    """Warn of a column that alone decides the outcome, if there is one."""
+    """Warn about a column that alone decides the outcome, if there is one."""
     if column is None:
         return
     warn(
@@ -58,9 +59,9 @@ def warn_of_copy(estimator: Any, column: Any) -> None:
 def copying_column(classifier: Any) -> Any:
     """Name or number of a column that alone decides which of two classes a row has; or None.
 
-    Weights count as if columns varied alike: where one is much larger than all others together,
-    scores follow that column. Without a released mean nothing tells a decided outcome from one that
-    is rare.
+    Weights are compared as if all columns varied equally: where one weight is much larger than all
+    others together, scores follow that column. Without a released mean, a decided outcome cannot be
+    distinguished from a rare one.
     """
     doubt, coef, mean = classifier._doubt, classifier.coef_, getattr(classifier, "mean_", None)
     if doubt is None or mean is None or len(coef) > 1 or not doubt.is_below(DECIDED / 4):

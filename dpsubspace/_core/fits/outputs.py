@@ -1,7 +1,7 @@
-"""What a fitted model says of rows: of private ones, each by itself, and of Dask collections.
+"""Outputs of a fitted model: for private rows, unit by unit, and for Dask collections.
 
-Nothing of private rows depends on labels, and nothing raises because of what a model says: what is
-not a number counts as stated.
+Outputs for private rows never depend on labels, and no output of a model raises an error: each
+method states how it replaces values that are not numbers.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from dpsubspace._core.tables.schema import Schema, check_types
 def by_record(
     X: Any, records: Records, says: Callable[[Any, Any], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """What is said of all rows, where each person's rows are shown alone.
+    """Outputs for all rows, where the model sees the rows of each person alone.
 
-    `says` makes arrays, with one entry a row, of some rows and of where they lie in `X`, which may
-    have any form.
+    `says` returns arrays, with one entry for each row, from some rows and their places in `X`,
+    which may have any form.
 
     Proof that a person moves nothing but what that person contributes: `says` is called once for
-    each person, with that person's rows in their order, copied, and with nothing else. So what it
-    says of them is the same whoever the others are, however many rows they have and wherever in `X`
-    they lie, for any model that says the same of the same rows whenever it is asked, also for one
-    that compares rows with each other. A single call for all rows would not do, for no model that
-    takes products: BLAS rounds the product of a row by its place and by the number of rows, which
-    is private here, so that one more row of one person can move the rows of all later persons from
-    one cell to another. Neither padding nor rounding of what comes out changes that: some row is
-    always nearest to a border.
+    each person, with that person's rows in their order, copied, and with nothing else. So its
+    result for these rows is the same whoever the others are, however many rows they have and
+    wherever in `X` they lie. This holds for any model that returns the same for the same rows at
+    every call, also for one that compares rows with each other. A single call for all rows would
+    not be enough, for any model that computes products: BLAS rounds the product of a row by its
+    place and by the number of rows, which is private here, so that one more row of one person can
+    move the rows of all later persons from one cell to another. Neither padding nor rounding of the
+    outputs changes that: some row is always nearest to a border.
 
-    Where each row is a record, all rows are shown in one call. Their number is public, and so is
-    the place of each: a neighbour has the same rows at the same places but for one. That a model
-    says of a row then what depends on that row and its place alone is assumed.
+    Where each row is a record, all rows are passed in one call. Their number is public, and so is
+    the place of each: a neighbour has the same rows at the same places but for one. It is assumed
+    that the output of a model for a row then depends on that row and its place alone.
     """
     if records.index is None:
         return dict(says(X, slice(None)))
@@ -57,7 +57,7 @@ def by_record(
 
 
 def check_types_for(model: Any, X: Any) -> None:
-    """ValueError where Dask may give a model other categories than there are, by their types."""
+    """Raise ValueError where, by its types, Dask may change categories before a model sees them."""
     for part in opened(model, fitted=True).walk() if hasattr(X, "columns") else ():
         schema = getattr(part.model, "schema_", None)
         if isinstance(schema, Schema) and not set(schema) - set(X.columns):
@@ -65,15 +65,15 @@ def check_types_for(model: Any, X: Any) -> None:
 
 
 def shown_to(says: Callable[[Any], np.ndarray], data: Data) -> np.ndarray:
-    """What is said of private rows, of those of each person by themselves."""
+    """Outputs for private rows, computed for each person alone."""
     return by_record(data.X, data.records, lambda X, _: {"": says(X)})[""]
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
-    """Some rows of any container; ValueError without its words where it cannot give them."""
+    """Some rows of any container; ValueError without the container's own message if that fails."""
     try:
         return _taken(X, rows)
-    except Exception:  # of other libraries, whose messages may have rows or their number
+    except Exception:  # of other libraries, whose messages may quote rows or their number
         pass
     raise ValueError(
         f"no rows can be picked out of `X` as it is, a {type(X).__module__}.{type(X).__name__} with"
@@ -85,15 +85,15 @@ def taken(X: Any, rows: np.ndarray) -> Any:
 def _taken(X: Any, rows: np.ndarray) -> Any:
     if hasattr(X, "iloc"):
         return X.iloc[rows]
-    if hasattr(X, "take") and hasattr(X, "column_names"):  # of Arrow
+    if hasattr(X, "take") and hasattr(X, "column_names"):  # a table of Arrow
         return X.take(rows)
     return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
 def answer(model: Any, method: str, X: Any) -> Any:
-    """What a method of a model says of rows; ValueError without the words of a foreign model.
+    """Result of a method of a model for rows; ValueError without the message of a foreign model.
 
-    Those may have entries of the rows, as those of NumPy have where a text is no number.
+    Such messages may quote entries of the rows, as NumPy's do where a text is not a number.
     """
     try:
         return getattr(model, method)(X)
@@ -111,17 +111,17 @@ def answer(model: Any, method: str, X: Any) -> Any:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says of some rows. Each method is asked once, whatever is made of it."""
+    """Outputs of a model for some rows. Each method of the model is called at most once."""
 
     model: Any
-    classes: np.ndarray  # Its labels; none of a regressor
+    classes: np.ndarray  # Labels of the model; empty for a regressor
     bounds: tuple[float, float]  # Public range of targets
     loss_bound: float  # Public bound on the log loss
     X: Any = None  # Rows
     y: np.ndarray = field(default_factory=lambda: np.empty(0))  # Index of each label, or targets
 
     def of(self, X: Any, y: np.ndarray) -> Outputs:
-        """The same of some rows and their labels or targets."""
+        """Outputs for some rows and their labels or targets."""
         return replace(self, X=X, y=y)
 
     @property
@@ -131,7 +131,7 @@ class Outputs:
 
     @cached_property
     def predicted(self) -> np.ndarray:
-        """Index of each label that is predicted; a wrong one where it is not among the classes."""
+        """Index of each predicted label; a wrong one where it is not among the classes."""
         predicted, classes = (
             np.asarray(answer(self.model, "predict", self.X)).reshape(-1),
             self.classes,
@@ -145,8 +145,8 @@ class Outputs:
     def scores(self) -> np.ndarray:
         """Scores of each row (n, k): log-odds of probabilities, else decision values.
 
-        One for the second of two classes, or one for each of more against all others. What is not
-        a number is 0.
+        One score for the second of two classes; for more classes, one for each against all others.
+        Values that are not numbers become 0.
         """
         model, n, n_classes = self.model, len(self.y), len(self.classes)
         if hasattr(model, "predict_proba"):
@@ -173,7 +173,7 @@ class Outputs:
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Probabilities as the model gives them, one column a class."""
+        """Probabilities as returned by the model, one column for each class."""
         if not hasattr(self.model, "predict_proba"):
             raise ValueError(
                 f"{type(self.model).__name__} has no `predict_proba`, which this metric needs:"
@@ -189,14 +189,14 @@ class Outputs:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Numbers that are predicted."""
+        """Predicted numbers."""
         predicted = np.asarray(answer(self.model, "predict", self.X), dtype=np.float64).reshape(-1)
         _check_length(predicted, self.y, "predict")
         return predicted
 
 
 def threshold_of(model: Any, *, probabilities: bool) -> float:
-    """Score beyond which a classifier predicts the second class, as its parameters tell."""
+    """Score above which a classifier predicts the second class, by its parameters."""
     model, found = predictor(model), "auto"
     if isinstance(model, TunedThresholdClassifierCV):
         found = model.best_threshold_
@@ -211,12 +211,12 @@ def threshold_of(model: Any, *, probabilities: bool) -> float:
 
 
 def _hit(said: Outputs) -> np.ndarray:
-    """Whether labels are those that are predicted."""
+    """Whether the predicted labels are right."""
     return (said.predicted == said.y).astype(np.float64)
 
 
 def _loss(said: Outputs) -> np.ndarray:
-    """Log loss; the largest where the probability of a label is 0 or not a number."""
+    """Log loss; the largest possible where the probability of a label is 0 or not a number."""
     true = said.probabilities[np.arange(len(said.y)), said.y]
     with np.errstate(divide="ignore", invalid="ignore"):
         losses = np.nan_to_num(-np.log(true), nan=np.inf, posinf=np.inf)
@@ -224,7 +224,7 @@ def _loss(said: Outputs) -> np.ndarray:
 
 
 def _brier(said: Outputs) -> np.ndarray:
-    """Brier loss: of the second class where there are two, else of all classes."""
+    """Brier loss: for the second class where there are two, else for all classes."""
     n_classes = len(said.classes)
     errors = (np.clip(said.probabilities, 0.0, 1.0) - np.eye(n_classes)[said.y]) ** 2
     return (errors[:, 1] if n_classes == 2 else errors.sum(axis=1)) / _brier_unit(said)
@@ -235,7 +235,7 @@ def _brier_unit(said: Outputs) -> float:
 
 
 def _error(said: Outputs) -> np.ndarray:
-    """Errors between the bounds."""
+    """Errors, clipped to the bounds."""
     low, high = said.bounds
     inside, guess = (np.clip(values, low, high) for values in (said.y, said.numbers))
     errors = np.where(np.isnan(guess), 1.0, np.abs(inside - guess) / said.width)
@@ -243,21 +243,21 @@ def _error(said: Outputs) -> np.ndarray:
 
 
 def _target(said: Outputs) -> np.ndarray:
-    """Targets between the bounds, from -1 to 1."""
+    """Targets, clipped to the bounds and mapped to [-1, 1]."""
     inside = np.clip(said.y, *said.bounds)
     return np.clip(2 * (inside - said.bounds[0]) / said.width - 1, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number of each row that metrics are means of."""
+    """A number of each row whose means are metrics."""
 
     of: Callable[[Outputs], np.ndarray]  # From 0 to 1; "t" alone is from -1 to 1
-    unit: Callable[[Outputs], float] = lambda said: 1.0  # What 1 stands for, by public numbers
+    unit: Callable[[Outputs], float] = lambda said: 1.0  # Size of a 1, by public numbers
 
 
-# By the names that METRICS in _core/statistics/score_metrics.py have for them. Those of regressors,
-# but for "t", are errors: as parts of the largest "error" that is found first, they are cut to 1.
+# By the names in METRICS of _core/statistics/score_metrics.py. Those of regressors, except "t", are
+# errors: relative to the largest "error", which is found first, they are clipped to 1.
 NUMBERS: dict[str, Number] = {
     "hit": Number(_hit),
     "loss": Number(_loss, lambda said: said.loss_bound),
@@ -274,8 +274,7 @@ def _check_length(predicted: np.ndarray, rows: np.ndarray, method: str) -> None:
 
 # Blocks -----------------------------------------------------------------------------------------
 # Predictions and transformed rows of Dask collections: lazy, block by block. A fitted model is
-# public, so that its copies may go to any worker. Nothing is read before somebody asks for the
-# result.
+# public, so its copies may go to any worker. Nothing is read before the result is requested.
 
 
 def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
@@ -283,9 +282,9 @@ def by_blocks(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], 
 
 
 def by_blocks_like(nothing: Callable[[Any], np.ndarray | None]) -> Callable[[Callable], Callable]:
-    """The same of methods of which `nothing` says what they give of no rows.
+    """Decorator of methods for Dask collections; `nothing` returns their result for no rows.
 
-    They may ask a model that refuses rows that are made up.
+    Without it, a model would be called on made-up rows, which it may refuse.
     """
 
     def decorated(method: Callable[[Any, Any], np.ndarray]) -> Callable[[Any, Any], Any]:
@@ -306,16 +305,17 @@ def lazily(
     X: Any,
     nothing: np.ndarray | None = None,
 ) -> Any:
-    """A Dask array of what `method` gives of each block, and `nothing` of one without rows.
+    """Dask array of the results of `method` for each block; `nothing` is that of no rows.
 
-    None asks the method what that is, which raises where the estimator is not fitted.
+    With None, the method itself is called to find that, which raises where the estimator is not
+    fitted.
     """
     if nothing is None:
         nothing = method(estimator, _one_row(X))[:0]
     estimator = _without_seed(estimator)
     of_block = partial(_of_block, method, estimator, nothing)
     X = _blocks_of(X) if hasattr(X, "columns") else whole(X)
-    # A name of its own: Dask warns where a name that it knows comes with another graph.
+    # A unique name: Dask warns where a name that it knows comes with another graph.
     options = {"name": f"{method.__name__}-{uuid4().hex}", "dtype": nothing.dtype, "meta": nothing}
     if nothing.ndim == 1:
         return X.map_blocks(of_block, drop_axis=list(range(1, X.ndim)), **options)
@@ -324,7 +324,7 @@ def lazily(
 
 
 def _without_seed(estimator: Any) -> Any:
-    """A copy that does not have the seed: who has it can take the noise off what was released."""
+    """Copy without the seed: with the seed, the noise of releases could be removed."""
     copied = copy(estimator)
     copied.random_state = None
     return copied
@@ -335,7 +335,7 @@ def _one_row(X: Any) -> Any:
         return np.zeros((1, X.shape[1]), dtype=X.dtype)
     import pandas as pd
 
-    # What is no number stays text, which the estimator refuses in its own words.
+    # Columns that are not numbers stay text, for which the estimator raises its own error.
     numbers = {name: pd.api.types.is_numeric_dtype(kind) for name, kind in X.dtypes.items()}
     zeros = {
         name: pd.Series([0], dtype=X.dtypes[name]) if number else pd.Series(["text"])
@@ -349,15 +349,15 @@ def _of_block(method: Any, estimator: Any, nothing: np.ndarray, block: Any) -> n
 
 
 def _blocks_of(frame: Any) -> Any:
-    """Dask array whose blocks are the partitions of a data frame or series as they are.
+    """Dask array whose blocks are the unchanged partitions of a data frame or series.
 
-    Its ``values`` may join small partitions, and those of one column otherwise than those of
-    another, upon which rows and targets of one data frame would not go together.
+    Its ``values`` may join small partitions, and those of one column differently from those of
+    another, so that rows and targets of one data frame would not match.
     """
     import dask.array
     from dask.highlevelgraph import HighLevelGraph
 
-    frame = frame.simplify()  # reads no column that is not asked for
+    frame = frame.simplify()  # reads only the requested columns
     keys = frame.__dask_keys__()
     name = keys[0][0]
     graph = HighLevelGraph.from_collections(name, frame.__dask_graph__())
@@ -387,7 +387,7 @@ def r2_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
         (weights * (y - predicted) ** 2).sum(axis=0), (weights * (y - mean) ** 2).sum(axis=0)
     )
     left, spread = np.atleast_1d(left), np.atleast_1d(spread)
-    constant = np.where(left == 0, 1.0, 0.0)  # as in scikit-learn, of targets that do not vary
+    constant = np.where(left == 0, 1.0, 0.0)  # as in scikit-learn, for targets that do not vary
     return float(
         np.mean(np.where(spread > 0, 1 - left / np.where(spread > 0, spread, 1), constant))
     )

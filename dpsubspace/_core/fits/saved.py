@@ -1,9 +1,9 @@
 """Fitted models as plain data: JSON that a person can read, and what is in their pickles.
 
 A class of models names in ``_saved`` all that its fit stores, with the form of each part. A file
-says what kind of model it is, and has its parameters, what was fitted, and the guarantee: all of
-that is public or released. What belongs to single persons, and modules of torch, are in pickles
-alone. ``docs/model_format.md`` describes the files.
+has the kind of the model, its parameters, the fitted parts, and the guarantee: all of that is
+public or released. Data of single persons, and modules of torch, are in pickles only.
+``docs/model_format.md`` describes the files.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from dpsubspace.exceptions import PrivacyError, warn
 
 FORMAT = "urn:dpsubspace:model:1"
 
-# Of the state in pickles: the version of this package, as scikit-learn writes its own for its own
-# estimators; and what was fitted, as plain data.
+# Keys of the state in pickles: the version of this package, as scikit-learn writes its own for its
+# own estimators; and the fitted parts, as plain data.
 _VERSION, _FITTED = "_dpsubspace_version", "_dpsubspace_fitted"
 
-# What scikit-learn and ledgers keep beside a fitted model, which only pickles have: how output
-# looks, what is passed on, who is told of steps, and where a ledger is.
+# Attributes that scikit-learn and ledgers store beside a fitted model, which are in pickles only:
+# the format of output, metadata requests, callbacks, and the address of a ledger.
 _ASIDE = {"_sklearn_output_config", "_metadata_request", "_skl_callbacks", "_address", "_around"}
 
-# What every estimator has that knows its features.
+# Attributes of every estimator that knows its features.
 FEATURES: dict[str, Form] = {
     "n_features_in_": Whole(axis="features"),
     "feature_names_in_": Sometimes(Names()),
@@ -65,7 +65,7 @@ FEATURES: dict[str, Form] = {
 class SavedModel:
     """Fitted models that can be written as JSON, and read again without pickles."""
 
-    # All that a fit stores but for `privacy_`, by the names of attributes. Files leave out the
+    # All that a fit stores except `privacy_`, by the names of attributes. Files leave out the
     # underscores around them.
     _saved: ClassVar[Mapping[str, Form]] = {}
 
@@ -127,7 +127,7 @@ class SavedModel:
         return model
 
     def _check_read(self) -> None:
-        """ValueError where parts that were read do not fit each other."""
+        """Raise ValueError where parts that were read do not fit each other."""
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
@@ -136,7 +136,7 @@ class SavedModel:
             if name in state and form.in_pickles:
                 try:
                     fitted[name] = form.pickled(state[name])
-                except ValueError:  # labels that JSON does not have
+                except ValueError:  # labels that JSON does not support
                     continue
                 del state[name]
         return state | {_FITTED: fitted, _VERSION: package_version()}
@@ -227,9 +227,9 @@ def _check_format(whole: Any) -> None:
 def model_as_plain(
     model: Any, whole: PrivacyGuarantee | None = None, *, inside: bool = False
 ) -> dict[str, Any]:
-    """Class, parameters, fitted parts and guarantee of a model; ValueError where one has no form.
+    """Class, parameters, fitted parts and guarantee of a model; ValueError for unsupported parts.
 
-    A model inside of another one that has its guarantee, `whole`, is written without it.
+    A model inside of another one with the guarantee `whole` is written without it.
     """
     name, guarantee = type(model).__name__, vars(model).get("privacy_")
     if _class_of(name) is not type(model):
@@ -260,7 +260,7 @@ def _plain(form: Form, value: Any, what: str) -> Any:
 
 
 def _fitted_as_plain(model: Any, known: set[str]) -> dict[str, Any]:
-    """All that a fit has stored; ValueError where something has no form."""
+    """All parts that a fit has stored; ValueError where one has no form."""
     name, state, forms = type(model).__name__, vars(model), model._saved
     for attribute, form in forms.items():
         if attribute not in state and not isinstance(form, Sometimes):
@@ -279,16 +279,16 @@ def _fitted_as_plain(model: Any, known: set[str]) -> dict[str, Any]:
 
 
 def _class_of(name: Any) -> Any:
-    """The class of estimators of a public name; None where there is none."""
+    """The class of estimators with a public name; None where there is none."""
     found = imported(name) if isinstance(name, str) and name in PLACES else None
     kinds = (SavedModel, BaseEstimator)
     return found if isinstance(found, type) and issubclass(found, kinds) else None
 
 
 def model_from_plain(plain: Any, here: Reading, whole: PrivacyGuarantee | None = None) -> Any:
-    """A model of its class, parameters, fitted parts and guarantee; ValueError where one is wrong.
+    """Build a model of class, parameters, fitted parts and guarantee; ValueError if one is wrong.
 
-    One inside of another model may have the guarantee of that, `whole`.
+    A model inside of another one may have the guarantee of that one, `whole`.
     """
     if not isinstance(plain, dict):
         here.wrong("a model: an object with `model`, `version`, `parameters` and more", plain)
@@ -320,7 +320,7 @@ def model_from_plain(plain: Any, here: Reading, whole: PrivacyGuarantee | None =
 
 
 def _unfitted(kind: Any, plain: Any, here: Reading, whole: PrivacyGuarantee | None) -> Any:
-    """A model with parameters that were read."""
+    """An unfitted model with parameters that were read."""
     if not isinstance(plain, dict):
         here.wrong("an object", plain)
     if not issubclass(kind, BaseEstimator):
@@ -337,9 +337,9 @@ def _unfitted(kind: Any, plain: Any, here: Reading, whole: PrivacyGuarantee | No
 
 
 class Parameter(Form):
-    """A parameter: what JSON has is as it is, and the rest is an object of one field.
+    """A parameter: values that JSON supports stay as they are, others become objects of one field.
 
-    Models inside are written with their guarantee, but for those that have that of the `whole`.
+    Models inside are written with their guarantee, unless it is the guarantee of the `whole`.
     """
 
     in_pickles = False
@@ -354,7 +354,7 @@ class Parameter(Form):
         if isinstance(value, float):
             return value if math.isfinite(value) else {"number": value}
         if isinstance(value, np.random.RandomState):
-            return None  # its state would tell the noise, and predictions do not depend on it
+            return None  # its state would reveal the noise, and predictions do not depend on it
         if hasattr(value, "state_dict"):
             raise ValueError(
                 "a module of torch is code. Save it with torch, or the model with joblib."
@@ -382,7 +382,7 @@ class Parameter(Form):
 
 
 class _Kind(NamedTuple):
-    """A type of parameters that JSON lacks: how it is written, and how it is read."""
+    """A type of parameters that JSON lacks: how to write it, and how to read it."""
 
     type: Any
     plain: Callable[[Parameter, Any], Any]
@@ -406,10 +406,10 @@ def _read_column(own: Parameter, plain: Any, here: Reading) -> Any:
     return columns[_COLUMN] if [*columns] == [_COLUMN] else here.wrong("one column", plain)
 
 
-# What a column of a schema is called where it is written as a schema of it alone.
+# Name of the column in the schema as which a single column is written.
 _COLUMN = "column"
 
-# The first one of whose type a parameter is. Numbers are those that are not finite.
+# The first type that matches a parameter counts. Numbers here are those that are not finite.
 _KINDS = {
     "number": _Kind(
         (), lambda own, value: value, lambda own, plain, here: _ANY_NUMBER.read(plain, here)

@@ -1,4 +1,4 @@
-"""Per-example gradients: what is asked of them, the one clipped sum, and gradients of persons."""
+"""Per-example gradients: their interface, the only clipped sum, and gradients of persons."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from dpsubspace._core.ground.arrays import (
 from dpsubspace._core.release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._core.rows.records import Records
 
-# Above this norm a float64 row cannot be weighed down without denormal numbers.
+# Float64 rows of a larger norm cannot be scaled down without denormal numbers.
 LONGEST = 1e-6 * EPS / float(np.finfo(np.float64).smallest_normal)
 
 
 class PerExampleGradients(Protocol):
-    """Gradients of some rows, one a row, in whatever form is cheap."""
+    """Gradients of some rows, one for each row, in whatever form is cheap."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,16 +38,16 @@ class PerExampleGradients(Protocol):
 
     @property
     def shares(self) -> Array | None:
-        """Part of its record that each row is, (k,); None where each is one."""
+        """Share of its record that each row is, (k,); None where each row is a whole record."""
         ...
 
     def norms(self) -> Array:
         """Euclidean norm of each gradient, never rounded down, (k,).
 
-        In the dtype in which gradients are added up, above which it may be by a few units of
-        rounding of that dtype.
+        The norm is that of the gradient in the dtype in which gradients are added up, and may
+        exceed it by a few units of rounding of that dtype.
 
-        Inf for a gradient that must not count: a null record's, or one out of range.
+        Inf for a gradient that must not count: that of a null record, or one out of range.
         """
         ...
 
@@ -56,22 +56,22 @@ class PerExampleGradients(Protocol):
         ...
 
     def sums(self, weights: Array, counts: np.ndarray) -> Array:
-        """Weighted sums of runs of rows, as long as `counts` says: (m, p), in float64."""
+        """Weighted sums over runs of rows of lengths `counts`: (m, p), in float64."""
         ...
 
     def slack(self) -> float:
-        """How far rounding can move the sum over all records, in units of a term."""
+        """Bound on how far rounding can move the sum over all records, in units of a term."""
         ...
 
     def wide_slack(self) -> float:
-        """The same for sums of what is computed of them in float64, in units of a gradient."""
+        """Bound on the rounding of sums of derived values in float64, in units of a gradient."""
         ...
 
     def inner(self, anchors: Any) -> tuple[Array, float]:
-        """Inner products with the gradients of public rows, (k, m), in float64.
+        """Inner products with the gradients of public rows, (k, m), in float64, and their slack.
 
-        And how far rounding moves one, in units of the product of the two norms. Gradients
-        that must not count may have any.
+        The slack is how far rounding moves one of them, in units of the product of the two norms.
+        For gradients that must not count, any value is allowed.
         """
         ...
 
@@ -80,11 +80,11 @@ class PerExampleGradients(Protocol):
         ...
 
     def part(self, group: Any) -> PerExampleGradients:
-        """Gradients by the parameters at an index of the last axis."""
+        """Gradients by the parameters at these indices of the last axis."""
         ...
 
     def dense(self) -> Array:
-        """Gradients as rows (k, p) in float64, for so few that this is cheap."""
+        """Gradients as rows (k, p) in float64, for few rows, where that is cheap."""
         ...
 
 
@@ -96,7 +96,7 @@ class GradientSource(Protocol):
     def data(self) -> Array: ...
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Indices that together name every record once, or every record of `batch`."""
+        """Indices of chunks that together name every record once, or every record of `batch`."""
         ...
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float: ...
@@ -109,12 +109,12 @@ class GradientSource(Protocol):
 def clipped_sum(grads: PerExampleGradients, clip_norm: float) -> BoundedSum:
     """Sum of gradients, each shrunk to norm `clip_norm` where it is longer.
 
-    A `clip_norm` of inf clips nothing and bounds nothing.
+    With a `clip_norm` of inf nothing is clipped and there is no bound.
 
-    The sum has ``norm_bound = clip_norm * (1 + slack)`` and
-    ``replace_bound = clip_norm * (2 + slack)``; the slack is for rounding of this sum and of its
-    addition to those of other records (0.8 % in float32; in float64 below 1e-6 up to a million
-    rows, or a thousand times that where rows are centred).
+    The sum has ``norm_bound = clip_norm * (1 + slack)`` and ``replace_bound = clip_norm * (2 +
+    slack)``; the slack covers the rounding of this sum and of its addition to those of other
+    records (0.8 % in float32; in float64 below 1e-6 up to a million rows, or a thousand times that
+    where rows are centred).
 
     Proof of the bound: record i contributes ``min(1, C / |g_i|) g_i``, which depends on record i
     alone and has norm at most C. Removing it moves the sum by at most C, replacing it by at most 2C
@@ -143,15 +143,15 @@ def in_parts(grads: PerExampleGradients, weights: Array) -> Array:
 
 
 def shrink_factors(norms: Array, bound: float) -> Array:
-    """Factors that bring vectors of given norms to `bound` where they are longer, 0 at inf."""
+    """Factors that shrink vectors of given norms to `bound` where they are longer; 0 at inf."""
     xp = namespace(norms)
-    if bound > 1e-3 * float(xp.finfo(norms.dtype).max):  # longer than any that counts
+    if bound > 1e-3 * float(xp.finfo(norms.dtype).max):  # longer than any gradient that counts
         return xp.astype(xp.isfinite(norms), norms.dtype)
     return bound / at_least(norms, bound)
 
 
-# Gradients that are formed ----------------------------------------------------------------------
-# Per-example gradients that are formed: rows of numbers.
+# Gradients as rows ------------------------------------------------------------------------------
+# Per-example gradients as explicit rows of numbers.
 
 # Entries of rows that are converted to float64 at once (64 MiB).
 _WIDE = 1 << 23
@@ -159,11 +159,11 @@ _WIDE = 1 << 23
 
 @dataclass(frozen=True)
 class DenseGradients:
-    rows: Array  # (k, p): one gradient a row, in float32 or float64
-    params_shape: tuple[int, ...]  # Shape of the parameters, of p entries
+    rows: Array  # (k, p): one gradient for each row, in float32 or float64
+    params_shape: tuple[int, ...]  # Shape of the parameters, which have p entries
     present: Array | None = None  # (k,): False for null records
     rounding: float = 0.0  # Slack of their sum over all records
-    # (k,): part of its record that each row is; None where each is one.
+    # (k,): share of its record that each row is; None where each row is a whole record.
     shares: Array | None = None
 
     @property
@@ -175,7 +175,7 @@ class DenseGradients:
         if self.rows.shape[0] == 0:
             return xp.zeros(0, dtype=xp.float64, device=device(self.rows))
         norms = row_norms(self.rows)
-        counts = norms <= LONGEST  # never true of NaN
+        counts = norms <= LONGEST  # never true for NaN
         if self.present is not None:
             counts = counts & self.present
         return xp.where(counts, norms, xp.full_like(norms, xp.inf))
@@ -225,10 +225,10 @@ class DenseGradients:
 
 
 class FormedIfNeeded(Protocol):
-    """Gradients that are formed as rows only for what cannot do without."""
+    """Gradients that are formed as rows only for operations that need the rows."""
 
     rounding: float  # Slack of their sum over all records, or over a batch
-    shares: Any  # As of `PerExampleGradients`, and so are these two:
+    shares: Any  # As in `PerExampleGradients`, like the next two:
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -262,19 +262,19 @@ class FormedIfNeeded(Protocol):
 # Gradients of persons: the mean over the rows of each.
 #
 # Design note. Rows of one person have gradients in many directions, and their mean is several times
-# shorter than they are. A bound on the mean may therefore be smaller than one on each row, for the
-# same bias, and noise is in proportion to the bound. Of a linear model, means are formed for their
-# norms alone, a few at a time, and not at all where a person has one row: the sum of clipped means
-# is one of rows, each with the weight of its person. Of other models they are formed.
+# shorter than they are. A bound on the mean may therefore be smaller than a bound on each row, for
+# the same bias, and noise is in proportion to the bound. For a linear model, means are formed for
+# their norms alone, a few at a time, and not at all where a person has one row: the sum of clipped
+# means is a sum over rows, each with the weight of its person. For other models means are formed.
 
-# A row's gradient is shrunk to this many clip norms before the mean is taken: one row far out
-# should not decide the direction of it, and rounding is in proportion to the longest.
+# The gradient of a row is shrunk to this many clip norms before the mean is computed: one outlying
+# row should not decide the direction of the mean, and rounding is in proportion to the longest row.
 _LONGEST_ROW = 8.0
 
-# Numbers of the gradients of a chunk of persons (8 MiB), and of the rows that are used at once.
+# Numbers in the gradients of a chunk of persons (8 MiB), and in the rows that are used at once.
 _FORMED, _PIECE = 1 << 20, 1 << 20
 
-# Numbers of means that are formed at once for their norms (2 MiB).
+# Numbers in the means that are formed at once for their norms (2 MiB).
 _MEASURED = 1 << 18
 
 # See `Runs`.
@@ -282,7 +282,7 @@ Kept = tuple[slice, slice, list[tuple[slice, np.ndarray]]]
 
 
 class Runs:
-    """Rows of some persons, one after another, of those with the fewest first."""
+    """Consecutive rows of some persons, persons with the fewest rows first."""
 
     def __init__(self, records: Records, persons: np.ndarray):
         persons = persons[np.argsort(records.counts[persons], kind="stable")]
@@ -290,10 +290,11 @@ class Runs:
         self.person = np.repeat(np.arange(len(persons)), self.counts)
         self._ends = np.concatenate([[0], np.cumsum(self.counts)])
         several = int(np.searchsorted(self.counts, 2))
-        # Persons with several rows of whom all products of unit features with each other are kept,
-        # others, and the products by number of rows. It is set at once, for whichever thread looks.
+        # Persons with several rows for whom all products of unit features with each other are kept,
+        # other persons, and the products by number of rows. Set in one assignment, since other
+        # threads may read it.
         self.kept: Kept = slice(several, several), slice(several, len(persons)), []
-        self.asked = False  # whether it was asked which products can be kept
+        self.asked = False  # whether it has been decided which products can be kept
 
     def of(self, persons: slice) -> slice:
         """Rows of some persons."""
@@ -316,28 +317,30 @@ class Runs:
 
 @dataclass(frozen=True)
 class MeanGradients(FormedIfNeeded):
-    """Weighted sums of gradients ``phi_i r_i^T`` of rows, one a record, formed for norms at most.
+    """Weighted sums of gradients ``phi_i r_i^T`` of rows, one sum for each record.
 
-    The norm of a sum of one gradient follows from its factors. The squared norm of a sum of several
-    is ``sum_ij (phi_i . phi_j) (r_i . r_j)``, of which the first factors are the same in all steps.
-    Where they are not kept, the sum is formed.
+    The sums are formed for their norms at most. The norm of a sum of one gradient follows from its
+    factors. The squared norm of a sum of several gradients is ``sum_ij (phi_i . phi_j) (r_i .
+    r_j)``, whose first factors are the same in all steps. Where these are not kept, the sum is
+    formed.
 
-    Norms are never too small. With T the sum of the norms of the terms, rounding moves a sum that
-    is formed by at most ``formed T``, of which twice as much is added to its norm. It moves the
-    squared norm by products by at most ``products T^2``, which is added to the square: with terms
-    as parts of T, these are products of unit vectors, and of vectors of which the norms add up to
-    1. By entries, a product of the former is off by twice what one of them is, and by half an
-    epsilon for each of its columns; their sums with the latter by half of one for each row, in the
-    matrix product and after it, and for each column of residuals (Higham, 2002, section 3.1).
+    Norms are never too small. Let T be the sum of the norms of the terms. Rounding moves a sum that
+    is formed by at most ``formed T``, and twice as much is added to its norm. Rounding moves a
+    squared norm that is computed from products by at most ``products T^2``, which is added to the
+    square: with terms as fractions of T, these are products of unit vectors, and products of
+    vectors whose norms add up to 1. Each product of unit vectors has an error of twice the error of
+    a unit vector, plus half an epsilon for each of its columns; sums of these with the products of
+    the other vectors have an error of half an epsilon for each row, in the matrix product and after
+    it, and for each column of residuals (Higham, 2002, section 3.1).
     """
 
-    rows: Any  # Gradients of the rows, of which some can be taken
-    weights: Array  # (k,): what each row counts for, 0 where it must not count
-    runs: Runs  # Whose the rows are
+    rows: Any  # Gradients of the rows, which can be sliced
+    weights: Array  # (k,): weight of each row, 0 where it must not count
+    runs: Runs  # Persons of the rows
     rounding: float  # Slack of the sum over all records
-    formed: float  # What rounding can do to a sum, and to a squared norm
+    formed: float  # Bounds on the rounding of a formed sum, and of a squared norm
     products: float
-    shares: None = None  # each is all of its record
+    shares: None = None  # each sum is for a whole record
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -346,7 +349,7 @@ class MeanGradients(FormedIfNeeded):
     def norms(self) -> Array:
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
         found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
-        found = found * (1 + (8 + self.runs.counts) * EPS)  # of no rows they are integers
+        found = found * (1 + (8 + self.runs.counts) * EPS)  # bincount of no rows has integers
         few, many, products = self.runs.kept
         if few.stop > few.start:
             found[few] = self._by_products(few, found[few], products)
@@ -371,7 +374,7 @@ class MeanGradients(FormedIfNeeded):
             np.matmul(cosines, parts[own].reshape(shape), out=found[own].reshape(shape))
         squares = np.bincount(person, np.einsum("ij,ij->i", found, parts), minlength=len(units))
         norms = units * np.sqrt(np.maximum(squares, 0.0) + self.products)
-        return np.fmin(norms * (1 + 8 * EPS), longest)  # which is what counts in place of NaN
+        return np.fmin(norms * (1 + 8 * EPS), longest)  # `longest` is used in place of NaN
 
     def _as_formed(self, some: slice, longest: np.ndarray) -> np.ndarray:
         norms = np.empty_like(longest)
@@ -391,34 +394,34 @@ class MeanGradients(FormedIfNeeded):
 
 @dataclass(frozen=True)
 class PersonSource:
-    """Gradients of records that have several rows, one gradient a record.
+    """Gradients of records that have several rows, one gradient for each record.
 
-    Proof of the bounds: the gradient of a record is a function of its rows alone, whatever they
-    are, and is clipped as that of any record. Rounding: rows of other records may lie elsewhere in
-    a chunk, where what is computed of them rounds otherwise, which
-    :meth:`~dpsubspace._core.rows.records.Records.slack` counts for rows as long as a clip norm.
+    Proof of the bounds: the gradient of a record is a function of its own rows alone, for any rows,
+    and is clipped like that of any record. Rounding: rows of other records may lie elsewhere in a
+    chunk, where computations on them round differently, which
+    :meth:`~dpsubspace._core.rows.records.Records.slack` includes for rows as long as a clip norm.
     Rows are up to 8 times as long here: with s the slack of a sum of rows, that is ``8 s`` clip
     norms.
 
-    Of :class:`MeanGradients` norms round as well, and more than the sum. Take one record, with C
-    the clip norm, v the sum of its terms and ``T <= 8 C`` that of their norms. Had nothing been
-    rounded, its norm would be reported as a function f of v and T: as ``|v| + 2 e T``, where e is
-    what rounding does to a sum that is formed, or as the root of ``|v|^2 + e' T^2``, where e' is
-    what it does to products, or as T if that is less. The record would bring ``min(1, C / f) v``,
-    which is no longer than C, and moves by no more than v moves. What is reported instead, g, is
-    off by at most ``e T``, or its square by ``e' T^2``. What the record contributes is then off by
-    at most ``|max(C, f) - max(C, g)|``: by ``8 e C`` or, since a difference of squares is that of
-    the roots times their sum, ``32 e' C``. For n records in two sums, this adds up to ``16 n e`` or
-    ``64 n e'`` clip norms. It may be one for a record and the other for the next one, or for the
-    same in another table.
+    In :class:`MeanGradients` norms are rounded as well, and more than the sum. Take one record,
+    with C the clip norm, v the sum of its terms and ``T <= 8 C`` the sum of their norms. Without
+    any rounding, its norm would be reported as a function f of v and T: as ``|v| + 2 e T``, where e
+    is the effect of rounding on a sum that is formed, or as the root of ``|v|^2 + e' T^2``, where
+    e' is the effect of rounding on products, or as T if that is less. The record would contribute
+    ``min(1, C / f) v``, which is no longer than C, and moves by no more than v moves. The norm g
+    that is reported instead has an error of at most ``e T``, or its square has an error of at most
+    ``e' T^2``. The error of the record's contribution is then at most ``|max(C, f) - max(C, g)|``:
+    ``8 e C`` or, since a difference of squares is that of the roots times their sum, ``32 e' C``.
+    For n records in two sums, this adds up to ``16 n e`` or ``64 n e'`` clip norms. One case may
+    apply to a record and the other to the next, or to the same record in another table.
     """
 
-    source: Any  # Gradients of the rows, which knows whose they are
-    clip_norm: float  # What the gradients of records will be clipped to
+    source: Any  # Gradients of the rows, which has the records of the rows
+    clip_norm: float  # Norm to which the gradients of records will be clipped
 
     @property
     def records(self) -> Records:
-        """Whose the rows are, where they lie."""
+        """Records of the rows, where the rows are stored."""
         return self.source.records
 
     @property
@@ -430,18 +433,18 @@ class PersonSource:
         return self.source.data
 
     def weighed(self, columns: np.ndarray) -> PersonSource:
-        """The same persons, of whose rows the columns are multiplied by these numbers."""
+        """Source of the same persons, with the columns of rows multiplied by these numbers."""
         return replace(self, source=self.source.weighed(columns))
 
     def widened(self, more: Callable[[Array], Array]) -> PersonSource:
-        """The same persons, of whose rows `more` makes further columns."""
+        """Source of the same persons, with further columns of rows made by `more`."""
         return replace(self, source=self.source.widened(more))
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
         return self.source.bytes_read(batch)
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Numbers of records, each in one chunk: few enough for their gradients and rows."""
+        """Numbers of records, each in one chunk: chunks are small enough for gradients and rows."""
         counts = self.records.counts
         counts = counts if batch is None else counts[batch]
         ends, most, piece = np.cumsum(counts), self._most, self._piece
@@ -466,15 +469,15 @@ class PersonSource:
             return self._formed(params, *self.records.rows_by_record(persons))
         if not isinstance(records, slice):
             return self._means(params, Runs(self.records, persons))
-        # A chunk of all records is the same in each step. Whose products are kept decides how long
-        # a step takes, and what rounding does to norms, which the slack covers either way.
+        # A chunk of all records is the same in each step. Which products are kept affects the time
+        # of a step, and the rounding of norms, which the slack covers either way.
         known, place = self.source.runs, (records.start, records.stop)
         if place not in known:
             known[place] = Runs(self.records, persons)
         return self._means(params, known[place], self.source.longest_kept)
 
     def _in_pieces(self, params: Array, person: np.ndarray) -> DenseGradients:
-        """The gradient of a person of very many rows: a piece of them after another."""
+        """The gradient of a person with very many rows, computed in pieces."""
         rows, total, slack = self.records.rows_by_record(person)[0], Total(), 0.0
         for some in slices(len(rows), self._piece):
             part = self._formed(params, rows[some], np.array([len(rows[some])]))
@@ -495,7 +498,7 @@ class PersonSource:
         return MeanGradients(grads, weights, runs, slack, *self.source.norm_slack)
 
     def _weights(self, grads: PerExampleGradients) -> Array:
-        """What rows count for: their part of the record, less where they are very long."""
+        """Weights of rows: their share of the record, less where they are very long."""
         return in_parts(grads, shrink_factors(grads.norms(), _LONGEST_ROW * self.clip_norm))
 
     def _slack(self, grads: PerExampleGradients) -> float:
@@ -519,5 +522,5 @@ class PersonSource:
 
 
 def of_records(source: Any, clip_norm: float) -> Any:
-    """Gradients of what one record is: of the rows themselves, or of persons."""
+    """Gradients of the records: of the rows themselves, or of persons."""
     return PersonSource(source, clip_norm) if source.records.grouped else source

@@ -1,13 +1,13 @@
-"""Gradients of a torch module, row by row, as inputs of layers and gradients by their outputs.
+"""Per-row gradients of a torch module, as inputs of layers and gradients by their outputs.
 
-Design note. A linear layer or a convolution that maps inputs a_s to outputs at positions s has
-the gradient ``sum_s d_s a_s^T``, where d_s is the gradient by the output. The two factors are much
-smaller than the gradient where the layer is wide. Each row goes through the module by
-itself, inside of ``torch.func.vmap``, as where gradients are formed; hooks tell what came into a
-layer, and add zeros to what it gives: the gradients by these zeros are the second factor. What
-belongs to which parameter is read off the module and then compared with autograd on random rows.
-A parameter where that fails (a weight that is used in another way as well), and one of any other
-layer, is taken apart: its gradient is formed, row by row.
+Design note. A linear layer or a convolution that maps inputs a_s to outputs at positions s has the
+gradient ``sum_s d_s a_s^T``, where d_s is the gradient by the output. The two factors are much
+smaller than the gradient where the layer is wide. Each row goes through the module by itself,
+inside of ``torch.func.vmap``, as where gradients are formed; hooks record the inputs of a layer,
+and add zeros to its outputs: the gradients by these zeros are the second factor. Which factors
+belong to which parameter is read off the module and then compared with autograd on random rows. A
+parameter for which that fails (a weight that is also used in another way), and a parameter of any
+other layer, is taken apart: its gradient is formed, row by row.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _WIDE = 1 << 23
 # Products of positions that are added up at once, since they are read several times (2 MiB).
 _CACHED = 1 << 18
 
-# Entries beyond this do not count: products of four of them would leave the range of float64.
+# Larger entries do not count: products of four of them would leave the range of float64.
 _LARGEST = 1e70
 
-# Random rows of which gradients are compared with those of autograd, and with those of another
+# Random rows whose gradients are compared with those of autograd, and with those of another
 # computation where not all bits are the same.
 _TRIED, _COMPARED = 3, 128
 
@@ -55,10 +55,10 @@ _TRIED, _COMPARED = 3, 128
 
 @dataclass(frozen=True)
 class Outer:
-    """Gradients by one weight, ``sum_s d_s a_s^T`` in every row, which are not formed."""
+    """Gradients by one weight, ``sum_s d_s a_s^T`` for every row, which are not formed."""
 
     layers: tuple[Any, ...]  # The layer of each call that uses the weight
-    # (n, ...): what each call was given, and the gradients by what it gave.
+    # (n, ...): the input of each call, and the gradients by its output.
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
 
@@ -92,15 +92,16 @@ class Outer:
 
     @property
     def _by_pairs(self) -> bool:
-        """Whether inner products of positions are fewer than entries of a gradient."""
+        """Whether there are fewer inner products of positions than entries of a gradient."""
         t, d_in, d_out = self.sizes
         return t * (d_in + d_out) <= d_in * d_out
 
     def lengths(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Squared norms of gradients (n,), never too small, and those of ``sum_s |d_s| |a_s|``.
 
-        The latter may be much longer, where positions cancel. Inner products of positions are off
-        by ``d u |a_s| |a_t|``, and so is the sum of their products: by less than here is added.
+        The latter may be much larger, where positions cancel. Inner products of positions have an
+        error of ``d u |a_s| |a_t|``, and so has the sum of their products: less than the margin
+        added here.
         """
         import torch
 
@@ -138,7 +139,7 @@ class Outer:
         return Outer(self.layers, inputs, outputs)
 
     def dense(self, channels: slice = slice(None)) -> torch.Tensor:
-        """Gradients in float64, of all inputs or of those of some channels."""
+        """Gradients in float64, for all inputs or for some channels of them."""
         import torch
 
         t, d_in, d_out = self.sizes
@@ -149,7 +150,7 @@ class Outer:
         return torch.cat(found)
 
     def _inner_dense(self, other: Outer) -> torch.Tensor:
-        """Gradients are formed for some channels after the other, each of which is read once."""
+        """Inner products of gradients, formed for some channels at a time and read once."""
         _, d_in, d_out = self.sizes
         n, m, channels = len(self.inputs[0]), len(other.inputs[0]), self.layers[0].weight.shape[1]
         each = (n + m) * d_out * (d_in // channels)
@@ -177,9 +178,9 @@ class Outer:
         return torch.cat(found)
 
     def _inner_by_windows(self, other: Outer, windows: _Windows) -> torch.Tensor:
-        """By products of pixels, which those of overlapping windows are sums of.
+        """Inner products by products of pixels, whose sums are the products of overlapping windows.
 
-        Of some rows at a time, so that their products are added up in the cache.
+        For some rows at a time, so that their products are added up in the cache.
         """
         import torch
 
@@ -205,7 +206,7 @@ class Outer:
         return wide[0].transpose(0, 1).contiguous(), wide[1].transpose(0, 1).contiguous()
 
     def _windows(self) -> _Windows | None:
-        """Pixels that positions see, where their products are fewer than those of positions."""
+        """Pixels that positions see, if their products are fewer than those of positions."""
         layer, t = self.layers[0], self.sizes[0]
         if len(self.layers) > 1 or not _convolves(layer) or layer.padding_mode != "zeros":
             return None
@@ -221,7 +222,7 @@ class Outer:
         return slices(len(self.inputs[0]), step) or [slice(0, 0)]
 
     def _in_pieces(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Factors in float64, with room for what their products need."""
+        """Factors in float64, in pieces that leave room for their products."""
         t, d_in, d_out = self.sizes
         beside = t * t if self._by_pairs else d_in * d_out
         for rows in self._pieces(t * (d_in + d_out) + beside):
@@ -242,9 +243,9 @@ class Outer:
         return _joined(each, 1, 1)
 
     def _wide_columns(self, rows: slice, channels: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same in float64, inputs (n, d_in, t) of some channels: positions lie side by side.
+        """Factors in float64, with inputs (n, d_in, t) of some channels; positions are adjacent.
 
-        Pixels of an image do as well, so that windows are copied by whole lines.
+        The pixels of an image are adjacent as well, so that windows are copied by whole lines.
         """
         each = [
             (_columns(layer, A, channels), _outputs(layer, D))
@@ -288,9 +289,10 @@ class _Windows(NamedTuple):
         return self.n_pixels**2 * self.channels
 
     def products(self, each: torch.Tensor) -> torch.Tensor:
-        """Inner products of what positions see, (t, n, t, m), from those of pixels.
+        """Inner products of windows at positions, (t, n, t, m), from those of pixels.
 
-        One side of the images after the other: what a window sees is what its lines see.
+        One side of the images after the other: the products of a window are sums of those of its
+        lines.
         """
         _, n, _, m = each.shape
         done, left = 1, self.n_pixels
@@ -301,7 +303,7 @@ class _Windows(NamedTuple):
             total = each.new_zeros((done, t, left * n, done, t, left * m))
             for pixels in seen.T:
                 at = pixels.nonzero()[:, 0].tolist()
-                if at:  # one after the other, since beyond an image nothing is seen
+                if at:  # one after the other, since nothing is seen beyond the border of an image
                     places = slice(at[0], at[-1] + 1)
                     some = slice(int(pixels[at[0]]) - 1, int(pixels[at[-1]]), stride)
                     total[:, places, :, :, places] += each[:, some, :, :, some]
@@ -344,12 +346,13 @@ def _product(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
 
 
 def _in_range(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Whether no entry of a row is too large, or not a number."""
+    """Whether all entries of a row are finite and not too large."""
     import torch
 
     found = []
     for part in (part for part in parts if math.prod(part.shape[1:])):
-        # In float32 no finite number is above 1e70, which is inf there, and inf is not above it.
+        # In float32 finite numbers are below 1e70, which converts to inf there, and inf > inf is
+        # false.
         most = min(_LARGEST, torch.finfo(part.dtype).max)
         low, high = part.flatten(1).aminmax(dim=1)
         found.append((low >= -most) & (high <= most))
@@ -364,7 +367,7 @@ def _beside(rows: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 
 
 def _joined(each: list[tuple[Any, Any]], *dims: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Factors of several calls along these dimensions, which are those of positions."""
+    """Join the factors of several calls along these dimensions, which are those of positions."""
     import torch
 
     if len(each) == 1:
@@ -376,7 +379,7 @@ def _joined(each: list[tuple[Any, Any]], *dims: int) -> tuple[torch.Tensor, torc
 
 
 def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
-    """What a layer maps linearly at each of its positions, (n, positions, d_in)."""
+    """Vectors that a layer maps linearly at each of its positions, (n, positions, d_in)."""
     if not _convolves(layer):
         return _by_position(A, layer.in_features)
     sides = len(layer.kernel_size)
@@ -386,7 +389,7 @@ def _inputs(layer: Any, A: torch.Tensor) -> torch.Tensor:
 
 
 def _columns(layer: Any, A: torch.Tensor, channels: slice) -> torch.Tensor:
-    """The same of some channels (or features), in another order: (n, d_in, positions)."""
+    """Vectors of :func:`_inputs` for some channels (or features), as (n, d_in, positions)."""
     if not _convolves(layer):
         return _by_position(A, layer.in_features)[..., channels].mT
     sides = len(layer.kernel_size)
@@ -399,12 +402,12 @@ def _columns(layer: Any, A: torch.Tensor, channels: slice) -> torch.Tensor:
 
 
 def _patches(layer: Any, images: torch.Tensor) -> torch.Tensor:
-    """Rows, places in the output, channels, places in the window."""
+    """Array of rows, places in the output, channels, places in the window."""
     return _windows(layer, images).movedim(1, 1 + len(layer.kernel_size))
 
 
 def _windows(layer: Any, images: torch.Tensor) -> torch.Tensor:
-    """Rows, channels, places in the output, places in the window."""
+    """Array of rows, channels, places in the output, places in the window."""
     from torch.nn.functional import pad
 
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -437,7 +440,7 @@ def _convolves(layer: Any) -> bool:
 
 
 def _known(layer: Any) -> bool:
-    """Whether a layer maps positions linearly, in a way that is known here."""
+    """Whether a layer maps positions linearly, in a way that is supported here."""
     import torch
 
     nn = torch.nn
@@ -457,7 +460,7 @@ class _Call(NamedTuple):
 
 
 class LayerByLayer(RowByRow):
-    """A module as a function of its rows; gradients are kept as factors, but for some `apart`."""
+    """A module as a function of its rows; gradients are kept as factors, except those `apart`."""
 
     def __init__(
         self,
@@ -470,14 +473,14 @@ class LayerByLayer(RowByRow):
         self._starts = {name: p.detach() for name, p in self._trainable.items()}
         self._calls: list[_Call] = []
         self._calls = self._recorded()
-        # Calls that each weight and each bias is used in, by its name.
+        # Calls that use each weight and each bias, by its name.
         self._weights, self._biases, self._apart = self._sorted(apart)
         self._formed_weights = [name for name in self._weights if self._short(name)]
         self._outer = [name for name in self._weights if name not in self._formed_weights]
         self._columns = self._dense_columns()
 
     def once(self) -> LayerByLayer:
-        """The same with another copy of the module, for calls of which it may store something."""
+        """Return the same with another copy of the module, for calls that it may keep data of."""
         other = copy.copy(self)
         other._used = throwaway(self.module)
         layers = dict(other._used.named_modules())
@@ -486,14 +489,14 @@ class LayerByLayer(RowByRow):
 
     @property
     def places(self) -> tuple[list[slice], list[slice]]:
-        """Places in the vector of all parameters: of what is formed, and of what is not."""
+        """Places in the vector of parameters: of gradients that are formed, and of the others."""
         return [self._places[name] for name in self._columns], [
             self._places[name] for name in self._outer
         ]
 
     @property
     def n_positions(self) -> int:
-        """Most products ``d_s a_s^T`` of which a gradient that is not formed is the sum."""
+        """Largest number of products ``d_s a_s^T`` in the sum of a gradient that is not formed."""
         each = (sum(self._n_positions(i) for i in self._weights[name]) for name in self._outer)
         return max(1, *each, 1)
 
@@ -515,10 +518,10 @@ class LayerByLayer(RowByRow):
     def held(
         self, batches: Iterable[Any], n_rows: int, weights: dict[str, torch.Tensor] | None = None
     ) -> FactoredGradients:
-        """What is kept of the gradients of `n_rows` rows, at `weights` or where the module starts.
+        """Stored factors of the gradients of `n_rows` rows, at `weights` or at the initial ones.
 
-        They come in batches of one size, each with the number of rows that are no padding and a
-        function from scores to residuals.
+        The rows come in batches of one size, each with its number of rows that are not padding, and
+        a function from scores to residuals.
         """
         kept: list[torch.Tensor] = []
         start, weights = 0, weights or self._starts
@@ -536,7 +539,7 @@ class LayerByLayer(RowByRow):
         return self._as_held(kept)
 
     def tried(self, watch: Callable[[torch.Tensor], None], seed: int) -> list[np.ndarray]:
-        """Residuals and what is kept of the gradients of random rows; ValueError if vmap fails."""
+        """Residuals and stored factors of random rows; ValueError if vmap fails."""
         batch = self.batch(random_rows(_TRIED, self.shape, seed), _TRIED)
         watch(batch)
         residuals: list[torch.Tensor] = []
@@ -547,12 +550,12 @@ class LayerByLayer(RowByRow):
 
         try:
             found = self._parts(self._perturbed(), batch, residual)
-        except Exception as error:  # of random rows, which an error may speak of
+        except Exception as error:  # about random rows, which an error may quote
             raise not_vectorised(error) from error
         return [part.cpu().numpy().copy() for part in (*residuals, *found)]
 
     def mismatched(self, tried: list[np.ndarray], seed: int) -> frozenset[str]:
-        """Names of parameters whose gradients of random rows autograd finds to be others.
+        """Names of parameters for which autograd gives other gradients on random rows.
 
         ValueError if one of them was taken apart already.
         """
@@ -581,7 +584,7 @@ class LayerByLayer(RowByRow):
     # What is computed for one batch
 
     def _formed(self, parts: list[torch.Tensor]) -> torch.Tensor:
-        """Gradients of some of the rows, evenly taken."""
+        """Gradients of a sample of the rows at even distances."""
         import torch
 
         step = max(1, len(parts[0]) // _COMPARED)
@@ -631,8 +634,8 @@ class LayerByLayer(RowByRow):
     ) -> dict[str, torch.Tensor]:
         """Gradients of each row by the parameters that are taken apart.
 
-        All rows share these: given a copy for each row, torch reads an embedding of an index that
-        is out of range from the copy of another row, whose gradient it then moves.
+        All rows share these parameters: if each row had its own copy, torch would read an embedding
+        whose index is out of range from the copy of another row, and move the gradient of that row.
         """
         from torch.func import grad, vmap
 
@@ -664,7 +667,7 @@ class LayerByLayer(RowByRow):
         )
 
     def _tapped_one(self, weights: Any, taps: Any, row: torch.Tensor) -> Any:
-        """Scores of one row, with `taps` added to what layers give, and what these are given."""
+        """Scores of one row with `taps` added to outputs of layers, and the inputs of layers."""
         inputs: list[torch.Tensor] = []
 
         def tap(call: _Call, given: torch.Tensor, gave: torch.Tensor) -> torch.Tensor:
@@ -696,7 +699,7 @@ class LayerByLayer(RowByRow):
             for handle in handles:
                 handle.remove()
 
-    # What belongs to which parameter
+    # Assignment of calls to parameters
 
     def _recorded(self) -> list[_Call]:
         from torch.func import vmap
@@ -711,7 +714,7 @@ class LayerByLayer(RowByRow):
                 vmap(lambda row: self._one(self._starts, row))(
                     self.batch(random_rows(1, self.shape), 1)
                 )
-        except Exception as error:  # of a random row, which an error may speak of
+        except Exception as error:  # about a random row, which an error may quote
             raise not_vectorised(error) from error
         return calls
 
@@ -724,7 +727,7 @@ class LayerByLayer(RowByRow):
         for alias, name in self._aliases.items():
             path, _, attribute = alias.rpartition(".")
             found = [i for i, call in enumerate(self._calls) if call.layer is owners[path]]
-            # What a layer that is never called has is used in some other way.
+            # Parameters of a layer that is never called are used in some other way.
             kinds[name].add(attribute if _known(owners[path]) and found else "")
             calls[name] += found
         factored = {name: kind for name, kind in kinds.items() if name not in apart}

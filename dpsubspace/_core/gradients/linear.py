@@ -30,13 +30,13 @@ from dpsubspace._core.ground.arrays import (
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.remote import RemoteRows, rowwise, sum_over_parts
 
-# Bytes of inner products with public rows to keep.
+# Largest number of bytes of inner products with public rows to keep.
 _CACHE = 1 << 30
 
-# Bytes of products of features of persons to keep, and most rows of a person who has some.
+# Bytes of products of features of persons to keep, and most rows of a person with kept products.
 _KEPT, _MOST_KEPT = 1 << 28, 64
 
-# Entries of features that are formed at once (8 MiB), and the least norm that they are divided by.
+# Entries of features that are formed at once (8 MiB), and the least norm used as a divisor.
 _WIDE, _SHORTEST = 1 << 20, 1e-280
 
 
@@ -52,9 +52,9 @@ class OuterGradients:
     # (k, m): inner products of the features with those of public rows, in float64.
     products: Array | None = None
     wide_rounding: float = 0.0  # As `rounding`, for sums in float64
-    # (k,): part of its record that each row is; None where each is one.
+    # (k,): share of its record that each row is; None where each row is a whole record.
     shares: Array | None = None
-    # At least the longest of `feature_norms`; None where that is not known.
+    # Upper bound on `feature_norms`; None where it is not known.
     longest: float | None = None
 
     @property
@@ -62,18 +62,19 @@ class OuterGradients:
         return (self.residuals.shape[0], self.features.width, self.residuals.shape[1])
 
     def norms(self) -> Array:
-        """|phi_i| |r_i|, rounded up by more than casts and products in the data's dtype err.
+        """|phi_i| |r_i|, rounded up by more than the error of casts and products in this dtype.
 
-        Where a factor of the gradient or their product leaves the range in which that dtype
-        can weigh it down without denormal numbers (1e25 in float32, 1e286 in float64), the
-        norm is reported as inf.
+        The norm is inf where a factor of the gradient, or their product, leaves the range in which
+        the dtype of the data can scale it down without denormal numbers (1e25 in float32, 1e286 in
+        float64).
         """
         xp, r_norms = namespace(self.residuals), _rounded_up_norms(self.residuals)
         norms, scale = self.feature_norms * r_norms, self.features.scale
         info = xp.finfo(self.residuals.dtype)
         most = 1e-6 * float(info.eps) / float(info.smallest_normal)
-        # Nearly always all of them fit, which the largest tell in one pass. The conditions below
-        # are those of each record: whether it counts must not depend on others. NaN never fits.
+        # Nearly always all of them are in range, which one pass over the largest shows. The
+        # conditions below are for each record: whether a record counts must not depend on others.
+        # NaN is never in range.
         if norms.shape[0]:
             longest = self.longest
             longest = float(self.feature_norms.max()) if longest is None else longest
@@ -88,7 +89,7 @@ class OuterGradients:
         return self.features.product(self.residuals, weights)
 
     def taken(self, rows: slice) -> OuterGradients:
-        """Those of some rows, one after another, without what is known of public rows."""
+        """Gradients of consecutive rows, without their products with public rows."""
         return replace(
             self,
             features=self.features.taken(rows),
@@ -101,7 +102,7 @@ class OuterGradients:
     def cosines(self, k: int) -> np.ndarray | None:
         """Products of features of unit norm within runs of `k` rows, (m, k, k), in float64.
 
-        None where a norm is too small to be divided by. Features that must not count have 0.
+        None where a norm is too small to divide by. Products of features that must not count are 0.
         """
         norms, features = self.feature_norms, self.features.wide()
         if bool(((norms < _SHORTEST) & (norms > 0)).any()):
@@ -154,7 +155,7 @@ class OuterGradients:
 
 
 def _rounded_up_norms(R: Array) -> Array:
-    """Norms of rows in their dtype, never too small, also after a few more products."""
+    """Norms of rows in their dtype, never too small, even after a few more products."""
     xp, c = namespace(R), R.shape[1]
     info = xp.finfo(R.dtype)
     more = 1 + (8 + c) * float(info.eps)
@@ -166,13 +167,14 @@ def _rounded_up_norms(R: Array) -> Array:
 class LinearSource:
     """Gradients of ``loss(y, features @ params)``.
 
-    Targets are as the loss takes them, (n_rows,) or (n_rows, c). `public` (m, width) are features
-    of public rows, in float64: gradients know their inner products with those of the rows, which
-    are kept where they take no more than 1 GiB. Chunks leave room for `n_outputs` columns of
-    scores; None is for a few.
+    Targets have the form that the loss takes, (n_rows,) or (n_rows, c). `public` (m, width) are
+    features of public rows, in float64. Gradients have the inner products of these with the
+    features of the rows, which are kept where they need at most 1 GiB. Chunks leave room for
+    `n_outputs` columns of scores; None stands for a few.
     """
 
-    # What sizes and released numbers tell, and no row: see `RemoteRows` in _core/rows/remote.py.
+    # Attributes that depend on sizes and released numbers only: see `RemoteRows` in
+    # _core/rows/remote.py.
     PUBLIC = frozenset({"loss", "n_outputs", "n_samples", "n_params", "width", "records"})
 
     def __init__(
@@ -194,7 +196,7 @@ class LinearSource:
 
     @classmethod
     def of(cls, loss: Loss, features: Any, *args: Any, **options: Any) -> Any:
-        """Gradients of records, made where their features are."""
+        """Make gradients of records where their features are stored."""
         if isinstance(features, RemoteRows):
             return rowwise(cls, loss, features, *args, **options)
         return cls(loss, features, *args, **options)
@@ -209,14 +211,14 @@ class LinearSource:
 
     @property
     def formed(self) -> bool:
-        """Whether gradients of persons are formed: on devices, and to embed them."""
+        """Whether gradients of persons are formed: on devices, and for embeddings."""
         return self._public is not None or not isinstance(self._norms, np.ndarray)
 
     @property
     def norm_slack(self) -> tuple[float, float]:
-        """What rounding of a sum of some gradients can do, in units of the norms of its terms.
+        """Bounds on the rounding of a sum of some gradients, in units of the norms of its terms.
 
-        In a sum that is formed, and in the square of its norm by products of terms with each
+        One for a sum that is formed, and one for its squared norm by products of terms with each
         other. See :class:`~dpsubspace._core.gradients.clipping.PersonSource`.
         """
         columns = self.width + (self.n_outputs or 1)
@@ -225,19 +227,20 @@ class LinearSource:
 
     @property
     def longest_kept(self) -> int:
-        """Most rows of a person of whose features all products with each other are kept.
+        """Most rows of a person for whom all products of features are kept.
 
-        They take up to 256 MiB, and no more than features would, with which norms are as fast.
+        The products take up to 256 MiB, and no more memory than the features, with which norms are
+        as fast.
         """
         return min(_MOST_KEPT, self.width, _KEPT // (8 * max(1, self.features.n_rows)))
 
     @property
     def gathered(self) -> int:
-        """Most rows of a chunk that are gathered from anywhere."""
+        """Most rows of a chunk that are gathered from arbitrary places."""
         return self.features.gathered
 
     def _set_norms(self) -> None:
-        self.runs: dict[tuple[int, int], Any] = {}  # What is known of persons of a chunk
+        self.runs: dict[tuple[int, int], Any] = {}  # Stored products of the persons of a chunk
         norms, present = self._rows.norms(), self.records.present
         if present is not None:
             xp = namespace(norms)
@@ -246,15 +249,15 @@ class LinearSource:
         self._longest = float(namespace(norms).max(self._norms)) if norms.shape[0] else 0.0
 
     def weighed(self, columns: np.ndarray) -> LinearSource:
-        """The same rows with columns times these numbers: see :meth:`Features.weighed`."""
+        """Source of the same rows, columns times these numbers: see :meth:`Features.weighed`."""
         return self._of(self._rows.weighed(columns))
 
     def widened(self, more: Callable[[Array], Array]) -> LinearSource:
-        """The same rows with more columns: see :meth:`Features.widened`."""
+        """Source of the same rows with more columns: see :meth:`Features.widened`."""
         return self._of(self._rows.widened(more))
 
     def _of(self, features: Features) -> LinearSource:
-        """The same targets of other features of the rows."""
+        """Source with the same targets and other features of the rows."""
         other = changed(self, _rows=features, data=features.data)
         other._set_norms()
         other._set_public(None)
@@ -263,7 +266,7 @@ class LinearSource:
     def products(self, rows: Array, *, by_row: bool = False) -> Array | None:
         """Inner products with public rows, kept where there is room; `by_row` computes them anew.
 
-        Those of a row are then the same to the last bit wherever it lies.
+        With `by_row` the products of a row are the same to the last bit wherever it is stored.
         """
         if self._products is not None and not by_row:
             return self._products[rows, :]
@@ -286,7 +289,7 @@ class LinearSource:
         return other
 
     def relabelled(self, y: Array) -> LinearSource:
-        """The same rows with other targets; what is known of rows is shared."""
+        """Source of the same rows with other targets; stored products of rows are shared."""
         return changed(self, y=self._prepared(y))
 
     def _prepared(self, y: Array) -> Array:
@@ -298,7 +301,7 @@ class LinearSource:
         return changed(self, loss=loss)
 
     def wide(self) -> LinearSource:
-        """The same records, used in float64: for fits that are not private."""
+        """Source of the same records in float64, for fits that are not private."""
         return changed(self, features=self.features.wide())
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -309,11 +312,12 @@ class LinearSource:
 
     def at(self, params: Array, rows: Array) -> OuterGradients:
         block, batch = self.features.at(rows), not isinstance(rows, slice)
-        # Another record may move a row of a batch or of a person. A kink makes a jump of that.
+        # Another record may move a row of a batch or of a person. At a kink, rounding then causes a
+        # jump.
         moves = self.loss.curvature == math.inf and (batch or self.records.grouped)
         residuals = self.loss.residual(self.y[rows], block.scores(params, by_row=moves))
         slack = self._batch_slack if batch else self._slack
-        # A term itself is off by a few units of rounding, which few records do not hide.
+        # The error of a term itself is a few units of rounding, which matters for few records.
         slack += (8 + residuals.shape[1]) * eps_of(residuals)
         return OuterGradients(
             block,
@@ -330,7 +334,7 @@ class LinearSource:
         return self.features.at(rows).scores(params, by_row=self.records.grouped)
 
     def objective(self, params: Array, rows: Array) -> tuple[float, Array]:
-        """Sum of the losses of a chunk and its gradient: not bounded, for fits without privacy."""
+        """Sum of the losses of a chunk and its gradient: no bound, for fits without privacy."""
         block, y = self.features.at(rows), self.y[rows]
         scores, xp = block.scores(params), namespace(params)
         present = xp.isfinite(self._norms[rows])
@@ -343,7 +347,7 @@ class LinearSource:
 
 
 def stable_step(source: LinearSource, alpha: float) -> float:
-    """Step size for exact gradients, from the rows: for fits that are not private."""
+    """Step size for exact gradients, by the rows: for fits that are not private."""
     curvature = source.loss.curvature if source.loss.curvature < float("inf") else 1.0
     return 1 / (curvature * sum_over_parts(_squares, source) / source.n_samples + alpha)
 

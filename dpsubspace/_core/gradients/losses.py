@@ -1,8 +1,8 @@
-"""Losses of linear models: stateless values with the same members each.
+"""Losses of linear models: stateless objects with the same members.
 
-Targets are class indices (n,) for classifiers' losses, and for regressors' what the loss itself
-has made of the targets of the data (n, n_outputs). Scores are (n, n_outputs). A loss is added as
-one frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LOSSES`.
+Targets are class indices (n,) for losses of classifiers, and for losses of regressors the targets
+of the data after a transformation by the loss, (n, n_outputs). Scores are (n, n_outputs). To add a
+loss, add one frozen dataclass and one row of :data:`CLASSIFIER_LOSSES` or :data:`REGRESSOR_LOSSES`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dpsubspace._core.ground.auto import many_classes
 
 
 class Loss(Protocol):
-    """Per-record loss of a score, its derivative and the prediction it stands for."""
+    """Loss of one record by its score, its derivative, and the prediction for a score."""
 
     curvature: float
     """Bound on the largest eigenvalue of the second derivative by scores; inf where it jumps."""
@@ -41,7 +41,7 @@ class Loss(Protocol):
 
     @property
     def size(self) -> float:
-        """Size of a residual that is worth its clip norm."""
+        """Size of residuals that the clip norm should let through."""
         return 1.0
 
     def walk(self, n_outputs: int) -> float:
@@ -50,11 +50,11 @@ class Loss(Protocol):
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """Losses without kinks to minimise one after the other; the last stands for this one."""
+        """Losses without kinks to minimise one after the other; the last approximates this one."""
         return (self,)
 
     def n_outputs(self, n_targets: int) -> int:
-        """Columns of scores for so many classes (or columns of targets)."""
+        """Number of columns of scores for this many classes (or columns of targets)."""
         return n_targets
 
     def value(self, y: Array, scores: Array) -> Array:
@@ -66,7 +66,7 @@ class Loss(Protocol):
         ...
 
     def predict(self, scores: Array) -> Array:
-        """Class probabilities (n, n_classes), or predictions of numbers; else the scores."""
+        """Class probabilities (n, n_classes), or predictions of numbers; otherwise the scores."""
         return scores
 
 
@@ -76,16 +76,16 @@ class _OfClasses(Loss, Protocol):
 
 
 class NumberLoss(Loss, Protocol):
-    """Loss of numbers, which says what becomes of targets, and what scores stand for.
+    """Loss of numbers, with a transformation of targets and units of scores.
 
     A model holds its scores in the units of the data: times the slope and plus the constant that
-    `units` gives. `predict` makes predictions of these, and has the inverse of the link there.
+    `units` returns. `predict` turns these into predictions, including the inverse of the link.
     """
 
     adds_to: str = "change"
 
     def targets(self, values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Targets, cut to their range, as `value` and `residual` take them."""
+        """Targets, clipped to their range, in the form that `value` and `residual` take."""
         return on_unit(values, low, high)
 
     def units(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +136,7 @@ class LogLoss(_OfClasses):
 
 @dataclass(frozen=True)
 class Rescaled:
-    """Residuals of a loss at scores times a factor, to which a number is added in each column."""
+    """Residuals of a loss at scores times a factor plus a shift of each column."""
 
     loss: Loss
     factor: float
@@ -165,14 +165,14 @@ class Hinge(_OfClasses):
 
     @property
     def smooth(self) -> tuple[Loss, ...]:
-        """The same with its kinks rounded off, less and less."""
+        """Losses with the kinks of this one rounded off, less and less."""
         return tuple(SoftHinge(temperature) for temperature in (0.1, 0.01, 0.001))
 
     def value(self, y: Array, scores: Array) -> Array:
         return at_least(1 - self._margin_and_rival(y, scores)[0], 0.0)
 
     def residual(self, y: Array, scores: Array) -> Array:
-        """Within the margin, the best rival's onehot less that of y; else 0."""
+        """Within the margin, the onehot of the best rival less that of y; otherwise 0."""
         xp = namespace(scores)
         margin, rival = self._margin_and_rival(y, scores)
         inside = xp.astype(margin < 1, scores.dtype)[:, None]
@@ -195,9 +195,9 @@ class Hinge(_OfClasses):
 class SoftHinge(Hinge):
     """Hinge loss with rounded kinks, above it by at most ``temperature * log(n_classes)``.
 
-    The hinge is the maximum over the classes of their scores, less that of the right one, which
-    has its margin taken off. The log loss of these over the temperature has the log of a sum of
-    exponentials in its place.
+    The hinge is the maximum over the classes of their scores less the score of the right class,
+    where the margin is first subtracted from the right class. The log loss of these numbers over
+    the temperature has the log of a sum of exponentials in place of the maximum.
     """
 
     temperature: float = 0.001  # In units of the margin
@@ -246,7 +246,7 @@ class Squared(NumberLoss):
 class Huber(NumberLoss):
     """Squared error that grows linearly beyond `threshold`, column by column."""
 
-    threshold: float = 0.1  # In units of the scaled targets, of which the range is [-1, 1]
+    threshold: float = 0.1  # In units of the scaled targets, whose range is [-1, 1]
     curvature = 1.0
     largest_step = 1.3
 
@@ -272,12 +272,13 @@ class Huber(NumberLoss):
 class StandardLogLoss(NumberLoss):
     """Negative log-likelihood of labels 0 and 1 that were standardised, with scores in their units.
 
-    Labels are less a public or released `share` p of ones, and over ``sqrt(p (1 - p))``. A score of
-    0 stands for the probability p. Residuals there are minus the standardised labels, and the
-    curvature is 1: what is chosen for the squared error of standardised targets fits this loss too.
+    From labels a public or released `share` p of ones is subtracted, and the result is divided by
+    ``sqrt(p (1 - p))``. A score of 0 represents the probability p. Residuals there are minus the
+    standardised labels, and the curvature is 1: defaults that were chosen for the squared error of
+    standardised targets fit this loss too.
     """
 
-    share: float  # Share of ones: from 0 to 1, and neither
+    share: float  # Share of ones: strictly between 0 and 1
     probabilistic = True
     adds_to = "log-odds"
 
@@ -326,7 +327,7 @@ class StandardLogLoss(NumberLoss):
 class BesideScores(NumberLoss):
     """A loss of scores that are added to known ones, which are the last columns of the targets."""
 
-    loss: Any  # Of the sums
+    loss: Any  # Loss of the sums
 
     @property
     def curvature(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -345,7 +346,7 @@ class BesideScores(NumberLoss):
 
 
 def on_unit(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Numbers cut to a range, on [-1, 1]."""
+    """Clip numbers to a range and map the range to [-1, 1]."""
     return 2 * (np.clip(values, low, high) - low) / (high - low) - 1
 
 
@@ -358,7 +359,7 @@ def _of_class(scores: Array, y: Array) -> Array:
 
 
 def _less_onehot(out: Array, y: Array) -> Array:
-    """`out`, changed in place, less 1 in the column of each record's class."""
+    """Subtract 1, in place, from `out` in the column of each record's class."""
     if isinstance(out, np.ndarray) and out.flags.f_contiguous:  # by one index, twice as fast
         places = y * np.intp(len(out))
         places += np.arange(len(out))

@@ -1,20 +1,20 @@
-"""Per-example gradients of a torch module: rows of numbers, inner products, or factors by layer.
+"""Per-example gradients of a torch module: rows of numbers, inner products, or layer factors.
 
-Design note. The module that is handed over after training has never seen a row: rows go through a
-copy of it that is thrown away (:mod:`dpsubspace._core.gradients.throwaway`). A loss enters by its
-residual alone, the derivative by the scores, which is multiplied into the module's Jacobian: any
-loss of :mod:`dpsubspace._core.gradients.losses` works.
+Design note. The module that is returned after training has never seen a row: rows go through a
+throwaway copy of it (:mod:`dpsubspace._core.gradients.throwaway`). A loss enters by its residual
+alone, the derivative by the scores, which is multiplied into the module's Jacobian: any loss of
+:mod:`dpsubspace._core.gradients.losses` works.
 
-Every call of a module has the same number of rows, the last ones padded, since other
-shapes may run other algorithms, which round otherwise. Clipped rows are added up in
-float64: they are long, so that this costs little beside the gradients themselves, and a
-sum in float32 would need 0.8 % more noise. Torch is imported inside functions.
+Every call of a module has the same number of rows, with padding at the end, since other shapes may
+run other algorithms, which round differently. Clipped rows are added up in float64: they are long,
+so that this costs little beside the gradients themselves, and a sum in float32 would need 0.8 %
+more noise. Torch is imported inside functions.
 
 Few gradients are formed where they are only added up (:class:`LayeredSource`). The gradient of a
 row by the weight of a linear layer or a convolution is ``sum_s d_s a_s^T`` over positions s
 (:mod:`dpsubspace._core.gradients.factors`). Its norm follows from inner products of positions
 (Goodfellow, 2015; Li et al., 2022), and the sum of shrunk gradients is one matrix product of all
-positions of all rows. A step of DP-SGD takes then about as long as one of SGD. Where gradients
+positions of all rows. A step of DP-SGD then takes about as long as one of SGD. Where gradients
 themselves are needed, for public directions or persons, they are formed (:class:`ModuleSource`).
 """
 
@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 
 
 # Inner products by layers -----------------------------------------------------------------------
-# Inner products of gradients by a torch module, of which none is formed as a whole.
+# Inner products of gradients by a torch module, without forming any whole gradient.
 #
-# Design note. Inner products add up over the parameters, so each layer brings its own matrix of
-# them (:mod:`dpsubspace._core.gradients.factors`). What is kept of a row is a small multiple of its
-# activations, whatever the number of parameters; rows for which it does not fit into memory go
+# Design note. Inner products add up over the parameters, so each layer contributes its own matrix
+# of them (:mod:`dpsubspace._core.gradients.factors`). The memory for a row is a small multiple of
+# its activations, whatever the number of parameters; rows whose factors do not fit into memory go
 # through the module again, block against block.
 
-# What is kept of the rows of both sides of a product takes this many bytes, unless a row alone
+# Stored factors of the rows on both sides of a product take this many bytes, unless a single row
 # takes more: 640 MiB.
 _HELD_BYTES = 5 << 27
 
@@ -74,14 +74,14 @@ _HELD_BYTES = 5 << 27
 class ModuleGradients:
     """Gradients of ``loss(y, module(X))`` by the trainable parameters, for inner products.
 
-    Parameters and errors are those of :class:`ModuleSource`. As many rows go through the module
-    together as have activations of 512 MiB, with the same limits.
+    Parameters and errors are those of :class:`ModuleSource`. The number of rows that go through the
+    module together is such that their activations take 512 MiB, with the same limits.
 
-    Products are taken in float64, of factors in the dtype of the module.
+    Products are computed in float64, from factors in the dtype of the module.
 
-    Gradients that are not finite, or start from scores that are not, count as zero, and so do
-    those with a factor beyond 1e70, whose products might not be finite. Exceptions at private
-    rows tell their type only, and out of memory is a MemoryError.
+    Gradients that are not finite, or start from scores that are not, count as zero, and so do those
+    with a factor beyond 1e70, whose products might not be finite. Exceptions about private rows
+    report their type only, and running out of memory is a MemoryError.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ModuleGradients:
         self._made = (n_targets, shape, device, microbatch_size)
 
     def __reduce__(self) -> Any:
-        """A pickle checks the module anew: what is known of it rests on where its tensors lie."""
+        """Check the module anew after unpickling: stored facts depend on where its tensors are."""
         return _rebuilt, (self._rows.module, self.loss, self.X, self.y, *self._made)
 
     @property
@@ -130,7 +130,7 @@ class ModuleGradients:
 
     def of_rows(self, X: np.ndarray, y: np.ndarray) -> ModuleGradients:
         row_shape(self._rows.shape, X.shape[1])
-        other = object.__new__(type(self))  # copy.copy would go the way of a pickle
+        other = object.__new__(type(self))  # copy.copy would use the methods for pickles
         vars(other).update(vars(self), X=X, y=y)
         return other
 
@@ -146,7 +146,7 @@ class ModuleGradients:
             raise ValueError("gradients by other modules have no inner products with these")
         if other.n_samples < self.n_samples:  # fewer rows go through the module again
             return other.inner(self).T
-        # For every block of ours all others go through it, so that ours are large.
+        # All others go through the module once for every block of ours, so our blocks are large.
         most = self._n_held
         ours = self._blocks(4 * most // 5)
         theirs = other._blocks(most - max([0, *(rows.stop - rows.start for rows in ours)]))
@@ -157,10 +157,10 @@ class ModuleGradients:
             held = self._held(rows)
             for others in theirs:
                 if others != last:
-                    kept = None  # before others are kept
+                    kept = None  # free these before others are kept
                     kept, last = other._held(others), others
                 products[rows, others] = to_numpy(held.inner(kept))
-            theirs = theirs[::-1]  # the last block is at hand
+            theirs = theirs[::-1]  # the last block is still in memory
         return products
 
     def gram(self) -> np.ndarray:
@@ -193,7 +193,7 @@ class ModuleGradients:
     def _held(self, rows: slice) -> FactoredGradients:
         with exact_arithmetic(self._rows.device):
             n_rows = len(range(*rows.indices(self.n_samples)))
-            # Of a copy that is thrown away: what a module stores of a call must not be kept.
+            # By a throwaway copy: data that a module stores during a call must not be kept.
             once = self._rows.once()
             held = guarded(lambda n: once.held(self._batches(rows), n), n_rows)
         failure = emptied(self._rows.module, self._rows.versions)
@@ -202,7 +202,7 @@ class ModuleGradients:
         return held
 
     def _batches(self, rows: slice) -> Iterator[tuple[torch.Tensor, int, Callable]]:
-        """Batches of one size, how many rows of each are no padding, and their residuals."""
+        """Batches of one size, with the number of rows that are not padding, and residuals."""
         size = _even(rows.stop - rows.start, self._most)
         for part in slices(rows.stop - rows.start, size):
             some = slice(rows.start + part.start, rows.start + part.stop)
@@ -229,7 +229,7 @@ class ModuleGradients:
 
 
 def _even(n: int, most: int) -> int:
-    """Size of the fewest parts of `n` rows that have `most` at most, about as many each."""
+    """Size of the fewest parts of `n` rows with at most `most` rows, all of about equal size."""
     return max(1, math.ceil(n / max(1, math.ceil(n / max(1, most)))))
 
 
@@ -243,12 +243,12 @@ def _rebuilt(
 def layers_of(
     module: torch.nn.Module, shape: tuple[int, ...], device: torch.device
 ) -> LayerByLayer:
-    """The module with every parameter for which factors do not work taken apart."""
+    """The module, where every parameter that does not work by factors is taken apart."""
     trial, apart, agreed = LeakCheck(module), frozenset(), 0
     while agreed < 2:
         with trial.round() as watch:
             tried = LayerByLayer(module, shape, device, apart).tried(watch, agreed)
-        # Out here: in a round, memory that is let go of has no use until its end.
+        # Outside of a round, in which memory that is released stays unused until its end.
         wrong = LayerByLayer(module, shape, device, apart).mismatched(tried, agreed)
         apart, agreed = apart | wrong, agreed + (not wrong)
     return LayerByLayer(module, shape, device, apart)
@@ -264,49 +264,49 @@ class ModuleSource:
 
     The module makes scores (rows, c) of a batch of rows, each of `input_shape` (None leaves them
     flat). It is copied, and the copy put into evaluation mode: dropout is off, since gradients must
-    not be random. Parameters with ``requires_grad=False`` stay as they are. Flat rows (n, d) stay
-    where they are, a memory map on disk, and go to the device chunk by chunk, in the dtype of the
-    parameters. The number of classes, or of columns of targets, is taken from `y` where `n_targets`
-    is None.
+    not be random. Parameters with ``requires_grad=False`` do not change. Flat rows (n, d) stay
+    where they are, such as in a memory map on disk, and go to the device chunk by chunk, in the
+    dtype of the parameters. The number of classes, or of columns of targets, is inferred from `y`
+    where `n_targets` is None.
 
     `microbatch_size` is the most rows that go through the module together. It bounds memory and
-    does not change the result, up to rounding. None takes as many as have gradients and activations
-    of 256 MiB, but 128 at most (4096 on a GPU, where a multiple of 128 is taken). `sample_rate`
-    counts for the rounding of batches, and for how many of their rows to take together.
+    does not change the result, up to rounding. With None, gradients and activations take 256 MiB,
+    with at most 128 rows (4096 on a GPU, where it is a multiple of 128). `sample_rate` affects the
+    rounding of batches, and how many of their rows go through the module together.
 
-    ValueError if the module has nothing to train, mixes rows, is random, keeps something of them
-    where it would outlive a call, cannot be copied, cannot be vectorised or gives scores of another
-    shape. All of that is found on random rows.
+    ValueError if the module has nothing to train, mixes rows, is random, keeps data of rows where
+    they would outlive a call, cannot be copied, cannot be vectorised or gives scores of another
+    shape. All of these checks use random rows.
 
-    Rounding. A record that changes changes its own row of its own chunk, since others are computed
-    by the same arithmetic whatever it holds. Of a full batch without persons, chunks are fixed: the
-    clipped sum then moves by :func:`~dpsubspace._core.ground.arrays.sum_slack` beyond the bound, at
-    the epsilon of float64.
+    Rounding. A record that changes affects its own row of its own chunk only, since others are
+    computed by the same arithmetic whatever it holds. For a full batch without persons, chunks are
+    fixed: the clipped sum then moves by :func:`~dpsubspace._core.ground.arrays.sum_slack` beyond
+    the bound, at the epsilon of float64.
 
-    A record that is in a Poisson batch or not moves the rows of all later ones to other places, and
-    so does a person, who may have any number of rows. Chunks are then padded to one public size at
-    any place of which a row has the same bits, found on random rows
-    (:func:`~dpsubspace._core.gradients.torch_rows.even_bits`): the largest such size of multiples
-    of 32 and powers of two that are no larger than what was asked for. So scores, residuals and
-    gradients of a row are those of that row alone, also at the kink of a ReLU or a hinge. Where
-    places differ depends on the number of threads too: that of the start holds to the end. What is
-    left is in float64: norms, which are off by ``p u'`` of themselves, and which rows share a block
-    of a sum, ``n u' (block + chunk / block)``. Both are in the slack of a batch, norms of the
-    records in it.
+    If a record joins or leaves a Poisson batch, the rows of all later records move to other places;
+    so they do for a person, who may have any number of rows. Chunks are then padded to one public
+    size at which a row has the same bits at any place, as found on random rows
+    (:func:`~dpsubspace._core.gradients.torch_rows.even_bits`): the largest such size among
+    multiples of 32 and powers of two that are at most the requested size. So scores, residuals and
+    gradients of a row depend on that row alone, also at the kink of a ReLU or a hinge. Differences
+    between places depend on the number of threads too: the number at the start is kept to the end.
+    The remaining effects are in float64: norms, with a relative error of ``p u'``, and which rows
+    share a block of a sum, ``n u' (block + chunk / block)``. Both are in the slack of a batch,
+    where norms are those of the records in it.
 
     Whether the same chunk gives the same bits again is measured as well. It does on the CPU; on a
     GPU some layers add up by atomic operations in any order. Where it does not, each record of the
-    data, or of the batch, may move by a share delta of its clipped norm, and `slack` has their
-    number times delta on top. Delta is 16 times the median difference on random rows, and 2^-20 at
-    least: an *assumption*, with a margin, and not a proof, which leaves out records that lie
-    within rounding of a kink. A batch counts ``m + 10 sqrt(m) + 100`` records for an expected m:
-    more come with a probability below 1e-20.
+    data, or of the batch, may move by a share delta of its clipped norm, and `slack` is larger by
+    their number times delta. Delta is 16 times the median difference on random rows, and at least
+    2^-20: an *assumption*, with a margin, and not a proof, which leaves out records that lie within
+    rounding of a kink. A batch counts as ``m + 10 sqrt(m) + 100`` records for an expected m: the
+    probability of more records is below 1e-20.
 
-    Gradients that are not finite, or start from scores that are not, count as zero.
-    Exceptions at private rows tell their type only, and out of memory is a MemoryError.
+    Gradients that are not finite, or start from scores that are not, count as zero. Exceptions
+    about private rows report their type only, and running out of memory is a MemoryError.
     """
 
-    formed = True  # gradients of persons
+    formed = True  # gradients of persons are formed
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class ModuleSource:
             self._weights = torch.tensor(weights, device=self.device)
 
     def _exact_arithmetic(self) -> AbstractContextManager[None]:
-        """Arithmetic by as many threads as sizes were found with, whoever sets others."""
+        """Use as many threads as when sizes were found, even if the number was changed since."""
         return exact_arithmetic(self.device, self._threads)
 
     @property
@@ -358,7 +358,7 @@ class ModuleSource:
         return self.records.grouped or self.sample_rate < 1
 
     def _even_size(self, most: int, y: Array, columns: int) -> int:
-        """Rows of a chunk at any place of which a row has the same bits."""
+        """Number of rows of a chunk at any place of which a row has the same bits."""
         own = np.zeros(1, y.dtype) if y.ndim == 1 else np.full((1, columns), 0.5, y.dtype)
         target = self._targets(own)
 
@@ -387,7 +387,7 @@ class ModuleSource:
 
     @property
     def data(self) -> Array:
-        """Return the targets, which lie where gradients are computed; rows may not."""
+        """Return the targets, which are where gradients are computed; rows may be elsewhere."""
         return self.y
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
@@ -422,7 +422,7 @@ class ModuleSource:
         return changed(self, y=self._targets(y))
 
     def scores_at(self, params: Array, rows: Array) -> torch.Tensor:
-        """Scores of any number of rows, each by itself and in chunks as where it has a gradient.
+        """Scores of any number of rows, computed independently, in the same chunks as gradients.
 
         MemoryError if memory runs out; RuntimeError if the module fails on some of the rows.
         """
@@ -430,7 +430,7 @@ class ModuleSource:
             return guarded(lambda n: self._scores_at(params, rows), self.chunk)
 
     def mean_loss(self, params: Array, rows: np.ndarray) -> tuple[float, np.ndarray]:
-        """Mean loss of some rows and its gradient: not bounded, for public rows."""
+        """Mean loss of some rows and its gradient: no bound, for public rows."""
         with self._exact_arithmetic():
             return guarded(lambda n: self._mean_loss(params, rows), self.chunk)
 
@@ -462,7 +462,7 @@ class ModuleSource:
         return y.to(self._rows.dtype) if y.is_floating_point() else y
 
     def _at(self, params: Array, rows: Array) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradients of `rows`, and which of them count; zero for others."""
+        """Gradients of `rows`, and a mask of those that count; zero for others."""
         import torch
 
         rows, weights = self._index(rows), self._rows.named(params)
@@ -512,11 +512,11 @@ class ModuleSource:
     def residuals(
         self, scores: torch.Tensor, rows: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Residuals of a padded batch of `rows`, and which of the rows count; zero for others."""
+        """Residuals of a padded batch of `rows`, zero for rows that do not count, and a mask."""
         import torch
 
         k, index = len(rows), torch.as_tensor(rows, device=self.device)
-        # Of as many rows as scores: a row has the bits that it has in any other batch.
+        # For as many rows as scores: a row then has the same bits as in any other batch.
         own = torch.nn.functional.pad(index, (0, len(scores) - k))
         found = self.loss.residual(self.y[own], scores)
         counted = torch.isfinite(scores[:k]).all(1) & torch.isfinite(found[:k]).all(1)
@@ -529,19 +529,20 @@ class ModuleSource:
     def _chunk(self, microbatch_size: int | None) -> int:
         most = self._default_rows() if microbatch_size is None else microbatch_size
         if self.sample_rate < 1:
-            # Chunks are padded: much larger than a batch, they would compute for nothing.
+            # Chunks are padded: if they were much larger than a batch, most computations would be
+            # wasted.
             quarter = math.ceil(self.sample_rate * self.n_samples / 4)
             most = min(most, max(16, -(-quarter // 16) * 16))
         return most if self.records.grouped else min(most, self.n_samples)
 
     @property
     def _units(self) -> float:
-        """Roundings of the sum of a block, beside those of a sum of as many rows."""
+        """Number of roundings in the sum of a block, relative to a sum of as many rows."""
         return 1.0
 
     @property
     def _own_units(self) -> float:
-        """Roundings of the norm of one gradient, over which others may differ elsewhere."""
+        """Number of roundings in the norm of one gradient, which may differ at other places."""
         return self.n_params + 8.0
 
     @property
@@ -566,7 +567,7 @@ def module_scores(
     batch_size: int = ROWS,
     device: Any = None,
 ) -> np.ndarray:
-    """Scores (n, c) of flat rows in float64, by a copy of a trained module that is thrown away."""
+    """Scores (n, c) of flat rows in float64, by a throwaway copy of a trained module."""
     import torch
 
     where = (None if device is None else check_device(device)) or torch.device("cpu")
@@ -577,7 +578,7 @@ def module_scores(
         return used(as_tensor(rows, len(rows), shape, dtype_of(used), where))
 
     def in_batches(step: int) -> np.ndarray:
-        # A call without rows tells the width where there are no rows at all.
+        # Without any rows, a call with an empty batch shows the number of columns.
         parts = slices(len(X), step) or [slice(0, 0)]
         return np.concatenate([scores(X[part]).double().cpu().numpy() for part in parts])
 
@@ -592,10 +593,10 @@ def module_scores(
 
 # Gradients that are added up layer by layer -----------------------------------------------------
 
-# Factors of a chunk take this many bytes, which should stay in the cache, and most of its rows.
+# Factors of a chunk take this many bytes, to fit into the cache; and most rows of a chunk.
 _CHUNK_BYTES, _ROWS = 1 << 23, 1 << 12
 
-# Share of ``sum_s |d_s| |a_s|`` that the norm of a gradient is taken to be at least.
+# The norm of a gradient counts as at least this share of ``sum_s |d_s| |a_s|``.
 _CANCELLED = 2.0**-8
 
 
@@ -607,7 +608,7 @@ class LayeredGradients(FormedIfNeeded):
     """
 
     held: FactoredGradients
-    # Places in the vector of parameters of what is formed, and of each weight that is not.
+    # Places in the vector of parameters of gradients that are formed, and of each other weight.
     formed: list[slice]
     weights: list[slice]
     params_shape: tuple[int, ...]
@@ -619,10 +620,10 @@ class LayeredGradients(FormedIfNeeded):
         return (len(self.held.dense), *self.params_shape)
 
     def norms(self) -> Array:
-        """Norms in float64, of which each is at least 1/256 of ``sum_s |d_s| |a_s|``.
+        """Norms in float64, each of which is at least 1/256 of ``sum_s |d_s| |a_s|``.
 
-        Rounding of a sum is in proportion to the latter. A gradient of which the positions cancel
-        to less than that is taken to be longer than it is, so that it is shrunk more.
+        The rounding of a sum is in proportion to the latter. A gradient whose positions cancel to
+        less than that counts as longer than it is, so that it is shrunk more.
         """
         import torch
 
@@ -657,17 +658,18 @@ class LayeredGradients(FormedIfNeeded):
 
 
 class LayeredSource(ModuleSource):
-    """Gradients of ``loss(y, module(X))`` of which few are formed, of rows that are records.
+    """Gradients of ``loss(y, module(X))``, few of which are formed, for rows that are records.
 
     Parameters and errors are those of :class:`~dpsubspace._core.gradients.modules.ModuleSource`.
-    Chunks have as many rows as have factors of 8 MiB, 4,096 at most.
+    Chunks have as many rows as have factors of 8 MiB, at most 4,096.
 
-    Rounding. As there, with sums over positions of rows in the place of sums over rows: a block has
-    t times as many terms, and the norms of a record's terms add up to at most 256 times the norm
-    to which it is shrunk (:meth:`LayeredGradients.norms`). Both are factors of the unit roundoff of
-    a block. With one position, as in linear layers of flat rows, nothing cancels and both are 1.
-    What rounding does to the square of a norm is in proportion to that of ``sum_s |d_s| |a_s|``,
-    which is up to 256^2 times as large (:meth:`~dpsubspace._core.gradients.factors.Outer.lengths`).
+    Rounding. As there, with sums over positions of rows in place of sums over rows: a block has t
+    times as many terms, and the norms of a record's terms add up to at most 256 times the norm to
+    which it is shrunk (:meth:`LayeredGradients.norms`). Both multiply the unit roundoff of a block.
+    With one position, as in linear layers of flat rows, nothing cancels and both factors are 1. The
+    effect of rounding on the square of a norm is in proportion to the square of ``sum_s |d_s|
+    |a_s|``, which is up to 256^2 times as large
+    (:meth:`~dpsubspace._core.gradients.factors.Outer.lengths`).
     """
 
     _rows: LayerByLayer
@@ -702,6 +704,6 @@ class LayeredSource(ModuleSource):
 
     @property
     def _units(self) -> float:
-        """Units of rounding of the sum of a block, over those of a sum of its rows."""
+        """Units of rounding of the sum of a block, relative to those of a sum of its rows."""
         t = self._rows.n_positions
         return 1.0 if t == 1 else t / _CANCELLED

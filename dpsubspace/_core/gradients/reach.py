@@ -1,10 +1,10 @@
-"""What a torch module can say at all, found on random rows: nothing here looks at private ones.
+"""Range of the outputs of a torch module, found on random rows: no private row is used here.
 
-Design note. A module that ends in a Sigmoid or in a Softmax can be trained, and costs what any
-other costs, but never says what its loss asks of it. No list of layers would know all of these, so
-outputs are looked at: with weights drawn at random, those of a module that has no such end lie on
-either side of 0. After a fit the weights are released, and so is everything that follows from
-them: a class is looked for by following gradients from random rows of all sizes.
+Design note. A module that ends in a Sigmoid or in a Softmax can be trained, and costs as much as
+any other, but never gives the scores that its loss needs. No list of layers would be complete, so
+outputs are examined: with weights drawn at random, outputs of a module without such an end are on
+both sides of 0. After a fit the weights are released, and so is everything that follows from them:
+to find a row of a class, gradients are followed from random rows of all sizes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from dpsubspace._core.gradients.vectorised import as_tensor, exact_arithmetic, r
 if TYPE_CHECKING:
     import torch
 
-# Sizes of random rows, how many there are of each, and draws of weights. A module whose last layer
-# is as likely as not to have the opposite sign is taken for one of a single sign by as many draws
-# once in four billion modules.
+# Sizes of random rows, number of rows of each size, and draws of weights. If the last layer of a
+# module has either sign with equal probability, this many draws mistake the module for one of a
+# single sign once in four billion modules.
 _SIZES, _EACH, _DRAWS = (0.01, 0.1, 1.0, 10.0, 100.0), 4, 32
-_SMALL = 3  # sizes that are not large
+_SMALL = 3  # number of sizes that are not large
 
-# Weights are drawn as large as they are, and no smaller than this.
+# Weights are drawn at the size that they have, but at least at this size.
 _LEAST = 0.05
 
-# Most classes that are looked for, steps of such a search, and steps as shares of the rows' size.
-# A search begins at some of more random rows, those that are nearest to being of the class.
+# Most classes that are searched for, steps of such a search, and step sizes over the size of rows.
+# A search starts at those rows of a larger random sample that are nearest to being of the class.
 _MOST, _STEPS, _SHARES = 8, 40, (0.03, 0.1, 0.3, 1.0)
 _MORE, _BEGIN = 40, 16
 
-# What outputs of all rows may have in common, the narrowest first.
+# Properties that the outputs of all rows may have in common, the narrowest first.
 _LIMITS = {
     "constant": lambda scores: bool((scores == scores[:1]).all()),
     "shares": lambda scores: bool(((scores >= 0) & (scores <= 1)).all()),
@@ -47,23 +47,23 @@ _LIMITS = {
 
 
 class OutputLimits(NamedTuple):
-    """What all outputs of a module have in common, whatever the rows and the weights.
+    """Property that all outputs of a module have in common, for any rows and weights.
 
     "constant" where they do not depend on the row, "shares" where all lie in [0, 1], "positive" and
     "negative" where none lies on the other side of 0, and "" for nothing.
     """
 
     kind: str = ""
-    zero: bool = False  # Whether some are exactly 0, of rows and weights that are not large
+    zero: bool = False  # Whether some are exactly 0, for rows and weights that are not large
 
     @property
     def above(self) -> bool:
-        """Whether all outputs are above 0, but for those that are too small for their type."""
+        """Whether all outputs are above 0, except those too small for their type."""
         return self.kind in ("shares", "positive") and not self.zero
 
 
 def limits_of(module: torch.nn.Module, shape: tuple[int, ...], device: Any) -> OutputLimits:
-    """What outputs of a module, which has passed all checks, have in common; nothing if unknown."""
+    """Common property of the outputs of a module that has passed all checks; none if unknown."""
     import torch
 
     possible, zero = [*_LIMITS], False
@@ -80,7 +80,7 @@ def limits_of(module: torch.nn.Module, shape: tuple[int, ...], device: Any) -> O
 
 
 def _redrawn(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The module as it is, and with other weights in the place of those that are trained."""
+    """Yield the module as it is, and with other values of its trainable weights."""
     yield module
     drawn, rng = copy.deepcopy(module), np.random.default_rng(5)
     trained = [p for p in drawn.parameters() if p.requires_grad]
@@ -100,15 +100,15 @@ def _batch(module: torch.nn.Module, shape: tuple[int, ...], device: Any, each: i
 def unreached(
     module: torch.nn.Module, shape: tuple[int, ...], offset: np.ndarray, limits: OutputLimits
 ) -> np.ndarray:
-    """Classes of a trained module on the CPU that no row is found to be predicted as; indices.
+    """Indices of classes that a trained module on the CPU was not found to predict for any row.
 
-    Where nothing can be followed, since gradients by rows are 0 or there are none, no class is
-    given, unless outputs are the same for all random rows.
+    Where the search is not possible, since gradients by rows are 0 or do not exist, no class is
+    returned, unless outputs are the same for all random rows.
     """
     import torch
 
     where = torch.device("cpu")
-    with exact_arithmetic(where), suppress(Exception):  # code of others, about random rows
+    with exact_arithmetic(where), suppress(Exception):  # foreign code, on random rows
         search = _Search(throwaway(module), torch.as_tensor(offset), limits)
         batch = _batch(module, shape, where, _MORE)
         scores = search.scores(batch)
@@ -121,13 +121,13 @@ def unreached(
 
 
 class _Search:
-    """Looks for rows of a class by the gradients of its lead over all others."""
+    """Search for rows of a class by the gradients of its lead over all others."""
 
     def __init__(self, module: torch.nn.Module, offset: torch.Tensor, limits: OutputLimits):
         self.module, self.offset, self.limits = module, offset, limits
 
     def scores(self, batch: torch.Tensor) -> torch.Tensor:
-        """Scores of each class; of two, the first has 0."""
+        """Scores of each class; with two classes, the first has 0."""
         import torch
 
         scores = self.module(batch).double() + self.offset
@@ -136,16 +136,16 @@ class _Search:
         return scores
 
     def reached(self, scores: torch.Tensor, label: int) -> bool:
-        """Whether one of the rows is predicted to be of a class; the first of two takes ties."""
+        """Whether one of the rows is predicted to be of a class; the first of two wins ties."""
         lead = _lead(scores, label)
-        # A score above 0 that is too small for its type is no tie.
+        # A score above 0 that is too small for its type does not count as a tie.
         ties = label == 0 and not self.limits.above
         return bool((lead >= 0 if ties else lead > 0).any())
 
     def fails(self, batch: torch.Tensor, scores: torch.Tensor, label: int) -> bool:
-        """Whether steps from some rows lead to none of a class, though there is a way to go.
+        """Whether steps from some rows reach no row of a class, although gradients show a way.
 
-        There need be no way where outputs are known to be limited.
+        Gradients need not show a way where outputs are known to be limited.
         """
         import torch
 
@@ -169,7 +169,7 @@ class _Search:
 
 
 def _lead(scores: torch.Tensor, label: int) -> torch.Tensor:
-    """How far the score of a class is above the largest of all others."""
+    """Score of a class less the largest score of all others."""
     import torch
 
     others = torch.cat([scores[:, :label], scores[:, label + 1 :]], dim=1)

@@ -1,14 +1,14 @@
-"""Copies of a torch module that are thrown away after use, and a test that nothing outlives them.
+"""Throwaway copies of a torch module, and a test that nothing of a call outlives them.
 
-Design note. Many modules store something of a call: attention weights, running statistics,
-activations for a later plot. A model is saved, and must not hold entries of private rows. So
-no module that is kept is ever called: each use gets a copy, of which nothing but the memory
-of the parameters is shared. A copy does not help where a module writes into that memory, or
-stores things outside of itself (a global list, a class attribute, a cache, the variables of a
-hook). That is looked for on random rows, in two ways. Every tensor that is computed from the
-rows is followed, and none may be alive when the copies are gone, wherever it lies. And
-everything that can be reached from the module in Python, which tells of numbers and arrays
-too, must be as it was. Torch is imported inside functions.
+Design note. Many modules store data of a call: attention weights, running statistics, activations
+for a later plot. A model is saved, and must not hold entries of private rows. So no module that is
+kept is ever called: each use gets a copy that shares nothing but the memory of the parameters. A
+copy does not help where a module writes into that memory, or stores data outside of itself (a
+global list, a class attribute, a cache, the variables of a hook). Such data are searched for on
+random rows, in two ways. Every tensor that is computed from the rows is followed, and none may be
+alive when the copies are gone, wherever it is stored. And everything that can be reached from the
+module in Python, including numbers and arrays, must be unchanged. Torch is imported inside
+functions.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     import torch
 
 
-# Most objects that are looked at: a module that reaches more is looked at in part.
+# Most objects that are examined: a module that reaches more is examined in part.
 _MOST = 200_000
 
-# Arrays beyond this size are compared by some of their rows: they may lie on disk.
+# Arrays beyond this size are compared by some of their rows: they may be on disk.
 _BYTES = 1 << 28
 
-# What stands in these is not followed: they hold no rows, or very many objects.
+# Objects of these modules are not followed: they hold no rows, or very many objects.
 _LIBRARIES = {*sys.stdlib_module_names, "torch", "numpy", "scipy", "sklearn", "dpsubspace"}
 
-# Operations that take no more than the shape and the kind of a tensor.
+# Operations that use only the shape and the type of a tensor.
 _SHAPE_ONLY = ("new_", "zeros_like", "ones_like", "empty_like", "full_like", "rand")
 
 
@@ -51,13 +51,13 @@ _SHAPE_ONLY = ("new_", "zeros_like", "ones_like", "empty_like", "full_like", "ra
 
 
 def public_copy(module: torch.nn.Module) -> torch.nn.Module:
-    """Copy of a module that shares nothing with it; ValueError where there can be none."""
+    """Copy of a module that shares nothing with it; ValueError where it cannot be copied."""
     import torch
 
-    # What an earlier training left in attributes has no copies with its history.
+    # Tensors with autograd history, left by earlier training in attributes, cannot be copied.
     left = {id(t): t.detach().clone() for layer in module.modules() for t in _with_history(layer)}
     try:
-        with torch.no_grad():  # scripted modules would copy how their weights came about
+        with torch.no_grad():  # otherwise scripted modules would copy the history of their weights
             copied = copy.deepcopy(module, left)
     except Exception as error:
         raise ValueError(
@@ -82,7 +82,7 @@ def throwaway(module: torch.nn.Module) -> torch.nn.Module:
 
     shared = {}
     for parameter in module.parameters():
-        if type(parameter) is torch.nn.Parameter:  # others may carry more than their entries
+        if type(parameter) is torch.nn.Parameter:  # other types may carry more than their entries
             twin = torch.nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
             shared[id(parameter)] = twin
     with torch.no_grad():
@@ -90,7 +90,7 @@ def throwaway(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def emptied(module: torch.nn.Module, before: dict[str, int]) -> str:
-    """Overwrite parameters that were written to since `before`, and say so; "" for none."""
+    """Overwrite parameters that were written to since `before`; returns a message, "" for none."""
     written = [name for name, version in versions(module).items() if version != before[name]]
     for name in written:
         parameter = dict(module.named_parameters())[name].detach()
@@ -112,17 +112,17 @@ def versions(module: torch.nn.Module) -> dict[str, int]:
 
 
 class LeakCheck:
-    """Looks for what calls of copies of a module leave behind.
+    """Search for data that calls of copies of a module leave behind.
 
-    Each round must make the same calls, on other rows of the same shapes. What changes in the
-    first round only may be a table by the shape of the rows, which is no secret; so integers,
-    texts and tensors that are not computed from the rows are let pass there. Later rounds
+    Each round must make the same calls, on other rows of the same shapes. A change in the first
+    round only may be a table by the shape of the rows, which is no secret; so changes of integers,
+    texts and tensors that are not computed from the rows are allowed in that round. Later rounds
     must change nothing.
 
-    Not found: what calls leave behind on some rows only, and on no random ones, or integers at
+    Not found: data that calls leave behind on some rows only, and on no random ones, or integers at
     the first batch of another size only; numbers in places that no name in the code of the module
-    leads to, or inside of torch and other libraries (a tensor is found anywhere, unless it was
-    made of such numbers); what it writes to a file; what compiled extensions keep.
+    leads to, or inside of torch and other libraries (a tensor is found anywhere, unless it was made
+    of such numbers); what the module writes to a file; what compiled extensions keep.
     """
 
     def __init__(self, module: torch.nn.Module):
@@ -132,7 +132,7 @@ class LeakCheck:
 
     @contextmanager
     def round(self) -> Iterator[Callable[[torch.Tensor], None]]:
-        """Context to call copies in; it gives what marks rows, and raises if something is left."""
+        """Call copies in this context; it yields a function to mark rows, and raises for a leak."""
         trace = _trace()
         with trace:
             yield trace.watch
@@ -154,7 +154,7 @@ class LeakCheck:
 
 
 def _trace() -> Any:
-    """A mode of torch that follows what is computed from the rows that it is to watch."""
+    """A torch mode that follows everything computed from the rows that it watches."""
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -175,7 +175,7 @@ def _trace() -> Any:
     class Trace(TorchDispatchMode):
         def __init__(self) -> None:
             super().__init__()
-            # By address, which no other memory gets while there is a weak reference.
+            # By address, which is not reused while there is a weak reference to the memory.
             self.followed: dict[int, Any] = {}
 
         def watch(self, *tensors: torch.Tensor) -> None:
@@ -193,7 +193,7 @@ def _trace() -> Any:
             out = func(*args, **kwargs)
             name = str(func).removeprefix("aten.")
             if self.followed.keys() & given.keys() and not name.startswith(_SHAPE_ONLY):
-                # An output that is a view of something else (view_as) has nothing of the rows.
+                # An output that is a view of another tensor (view_as) holds no data of the rows.
                 self.watch(*(t for t in tree_leaves(out) if memory(t).keys() - given.keys()))
                 self.watch(*_written(func, args, kwargs))
             return out
@@ -202,7 +202,7 @@ def _trace() -> Any:
 
 
 def _memory(value: Any) -> Any:
-    """Memory of a tensor, None for anything else."""
+    """Memory of a tensor; None for anything else."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -213,7 +213,7 @@ def _memory(value: Any) -> Any:
         elif value.layout is not torch.strided:
             value = value.values()
         return value.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # of some other kind
+    except (NotImplementedError, RuntimeError):  # for tensors of other kinds
         return None
 
 
@@ -228,16 +228,16 @@ def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
     return written
 
 
-# What can be reached from a module ------------------------------------------------------------
+# Objects that can be reached from a module ----------------------------------------------------
 
 
 def _state(module: Any) -> dict[str, tuple[str, Any]]:
     found: dict[str, tuple[str, Any]] = {}
-    seen: dict[int, Any] = {}  # the objects too: others must not get their ids
+    seen: dict[int, Any] = {}  # holds the objects too, so that their ids are not reused
     queue = deque([("module", module)])
     while queue and len(seen) + len(found) < _MOST:
         path, value = queue.popleft()
-        with suppress(Exception):  # odd objects may not want to be looked at
+        with suppress(Exception):  # unusual objects may raise errors when they are examined
             leaf = _leaf(value)
             if leaf is not None:
                 found[path] = leaf
@@ -257,12 +257,12 @@ def _leaf(value: Any) -> tuple[str, Any] | None:
     if value is None or isinstance(value, int | str):
         return "count", value
     if isinstance(value, float | complex | bytes | np.generic):
-        return "value", repr(value)  # where NaN equals NaN
+        return "value", repr(value)  # as text, so that NaN equals NaN
     if isinstance(value, torch.Tensor):
         return "tensor", _digest(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         kind = "count" if value.dtype.kind in "biu" else "value"
-        if value.ndim:  # all rows, but of huge arrays
+        if value.ndim:  # all rows, except for huge arrays
             value = value[:: 1 + value.nbytes // _BYTES]
         described = value.shape, value.dtype.str
         return kind, (*described, zlib.crc32(np.ascontiguousarray(value).tobytes()))
@@ -332,7 +332,7 @@ def _attributes(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(path: str, function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Variables that a function closes over, its defaults, and globals that its code names."""
+    """Variables of a function's closure, its defaults, and globals that its code names."""
     if _library(function) and not function.__closure__:
         return
     names = function.__code__.co_freevars

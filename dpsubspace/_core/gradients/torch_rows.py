@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 def parameter_groups(module: torch.nn.Module, groups: Any) -> list[Any]:
-    """Parts of the flat vector of trainable parameters that together name each once.
+    """Split the flat vector of trainable parameters into groups; each parameter is in one.
 
-    None is one group; "layers" one for each child of the module with trainable parameters, and one
-    for those of the module itself; an int so many consecutive parts of about equal size. A list has
-    the names of the parameters of each group, or of layers that hold them
+    None is one group; "layers" is one group for each child of the module with trainable parameters,
+    and one for those of the module itself; an int is the number of consecutive groups of about
+    equal size. A list has the names of the parameters of each group, or of layers that hold them
     (``["conv1", "head.weight"]``).
 
-    Gives slices where a group is consecutive, else indices. ValueError if `groups` is none of
-    these, or leaves a parameter out or names it twice.
+    Returns a slice for each consecutive group, and indices for others. ValueError if `groups` is
+    none of these, or leaves a parameter out or names it twice.
     """
     places = places_of(module)
     n_params = sum(part.stop - part.start for part in places.values())
@@ -108,22 +108,22 @@ def _joined(parts: list[slice]) -> Any:
 
 # Rows through a module --------------------------------------------------------------------------
 
-# Differences between two mappings of a row, as shares of the largest output. In batches of
-# one shape a row goes through the same arithmetic whatever stands beside it; in batches of
-# different shapes sums may be taken in another order, at half precision in the worst case.
+# Largest differences between two results for a row, relative to the largest output. In batches of
+# one shape the same arithmetic is applied to a row whatever its neighbours are; in batches of
+# different shapes sums may be computed in another order, at half precision in the worst case.
 _SAME_SHAPE, _OTHER_SHAPE = 1e-4, 5e-2
 
-# Batches of random rows that are moved to other places, at least and at most, how many numbers
-# of a row are enough, and how many numbers are compared in all.
+# Fewest and most batches of random rows that are moved to other places, how many numbers of a row
+# are enough, and how many numbers are compared in all.
 _FEWEST_TRIED, _MOST_TRIED, _NUMBERS, _MOST_NUMBERS = 2, 32, 1 << 7, 1 << 28
 
-# Processors take up to so many numbers at once: batches of fewer rows may have numbers that are
-# left over. They are tried so many times more often.
+# Processors handle up to this many numbers at once: batches of fewer rows may leave a remainder.
+# They are tried more often, by the second factor.
 _AT_ONCE, _MORE_OFTEN = 32, 4
 
 
 def torch_package(user: str = "TorchFeatures") -> Any:
-    """The torch package, or ImportError that tells who needs it and how to get it."""
+    """Import torch; ImportError that names what needs it and how to install it."""
     try:
         import torch
     except ImportError as error:
@@ -153,7 +153,7 @@ def mapped_batch(
 ) -> np.ndarray:
     torch = torch_package()
     with torch.inference_mode():
-        # `tensor` copies: from_numpy warns of arrays that are read-only.
+        # `tensor` copies: from_numpy warns about read-only arrays.
         batch = torch.tensor(np.ascontiguousarray(rows), dtype=dtype_of(module), device=device)
         if watch is not None:
             watch(batch)
@@ -188,27 +188,27 @@ def floating_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 def even_bits(
     mapped: Callable[[np.ndarray], Sequence[Any]], width: int, size: int
 ) -> list[bytes] | None:
-    """What `mapped` gives of random rows, the same to the last bit at all places of a batch.
+    """Results of `mapped` on random rows, if they are the same to the last bit at all places.
 
-    None where it is not the same. `mapped` makes arrays with one entry a row of `size` flat rows.
+    None where they are not. `mapped` returns arrays with one entry for each of `size` flat rows.
 
-    A row may lie anywhere where the rows of others do not tell where: in a random batch, which
-    another record may be in or not, and behind persons who have any number of rows. A product of
-    matrices adds up some rows in another order than others, the last ones of an odd number for
-    example. Functions such as the logistic one take 16 or 32 numbers at once, and what is left of
-    all numbers of a batch one by one, which gives another last bit in one of 40 numbers. That moves
-    a gradient as a whole where a unit is then on the other side of the kink of a ReLU; or the
-    winner of two scores; or the side of an edge up to which rows are counted. No bound is wide
-    enough for that. So such rows go through a module in batches of one public size, padded, at
-    places that this finds to be alike.
+    The place of a row in a batch can depend on other records: in a Poisson batch, which another
+    record may be in or not, and behind persons, who have any number of rows. A product of matrices
+    adds up some rows in another order than others, the last ones of an odd number for example.
+    Functions such as the logistic one handle 16 or 32 numbers at once, and the remainder of a batch
+    one by one, which changes the last bit of one in 40 numbers. Such a change can put a unit on the
+    other side of the kink of a ReLU, which moves a whole gradient; or change the winner of two
+    scores; or the side of an edge up to which rows are counted. No bound is wide enough for that.
+    So such rows go through a module in batches of one public size, padded, at places for which this
+    function finds no difference.
 
-    Proof, given an assumption: what a batch of one shape gives for a row is computed from that row
-    by arithmetic that its place decides, and not what it or others hold. Random rows are moved on
-    by some places, the last ones to the front, so that what two places give differs only where
-    their arithmetic does. It is taken to be the same where no bit differs in 32 moves, or in as
-    many as have 128 numbers of a row. Fewer than 32 rows are moved four times as often, or taken
-    to differ where that would take long. A row then has the same bits wherever it lies and whatever
-    lies beside it.
+    Proof, given an assumption: the result for a row in a batch of one shape is computed from that
+    row by arithmetic that depends on its place, and not on the contents of this or other rows.
+    Random rows are moved on by some places, the last ones to the front, so that the results at two
+    places differ only where their arithmetic does. The arithmetic is assumed to be the same where
+    no bit differs in 32 moves, or in as many moves as give 128 numbers of a row. Batches of fewer
+    than 32 rows are moved four times as often, or assumed to differ where that would take long. A
+    row then has the same bits wherever it lies and whatever lies beside it.
     """
     rng, found, left = np.random.default_rng(width), list[bytes](), 1
     while left > 0:
@@ -229,9 +229,9 @@ def even_bits(
 
 
 def _moves(size: int, narrowest: int, n_bytes: int) -> int:
-    """How often rows of a batch are moved; 0 where it is too small for as few as there is time for.
+    """Number of moves of the rows of a batch; 0 if there is no time for the fewest moves.
 
-    `narrowest` is the smallest number of numbers that a part has of a row.
+    `narrowest` is the least number of values for a row in any part of the results.
     """
     tried = max(_FEWEST_TRIED, min(_MOST_TRIED, _NUMBERS // max(1, narrowest)))
     affordable = 4 * _MOST_NUMBERS // max(1, n_bytes)
@@ -241,7 +241,7 @@ def _moves(size: int, narrowest: int, n_bytes: int) -> int:
 
 
 def _lines(parts: Sequence[Any]) -> tuple[list[bytes], int]:
-    """The bytes of each row, and how many numbers the part with the fewest has of it."""
+    """The bytes of each row, and the least number of values for a row in any part."""
     arrays = [np.ascontiguousarray(to_numpy(part)) for part in parts]
     flat = [array.reshape(len(array), -1) for array in arrays]
     return [b"".join(map(bytes, row)) for row in zip(*flat, strict=True)], min(
@@ -252,9 +252,9 @@ def _lines(parts: Sequence[Any]) -> tuple[list[bytes], int]:
 def alike_sizes(
     module: torch.nn.Module, shape: tuple[int, ...], most: int, device: str
 ) -> tuple[int, ...]:
-    """Numbers of rows, the largest first, in which `module` gives a row the same bits everywhere.
+    """Batch sizes, in descending order, at which `module` gives a row the same bits everywhere.
 
-    A quarter of one number is the next, but for those in which rows have other bits.
+    Each size is at most a quarter of the one before; sizes with other bits are left out.
     """
     used, known = throwaway(module), dict[int, list[bytes]]()
 
@@ -271,9 +271,9 @@ def alike_sizes(
 
 
 def fewer(most: int) -> list[int]:
-    """Numbers of rows of a batch to try one after another: at most `most`, powers of two at last.
+    """Batch sizes to try one after another: at most `most`, and powers of two at the end.
 
-    Of more than 32 rows only multiples of 32, of which no numbers are left over.
+    Above 32 rows only multiples of 32, which leave no remainder.
     """
     largest = [most - most % _AT_ONCE] if most > _AT_ONCE else []
     powers = [2**k for k in reversed(range(most.bit_length()))]
@@ -284,7 +284,7 @@ def fewer(most: int) -> list[int]:
 
 
 def check_layers(module: torch.nn.Module) -> None:
-    """ValueError for layers that are known to mix rows or to be unfinished."""
+    """Raise ValueError for layers that are known to mix rows or to be unfinished."""
     nn = torch_package().nn
     lazy = (nn.parameter.UninitializedParameter, nn.parameter.UninitializedBuffer)
     if any(isinstance(tensor, lazy) for tensor in floating_tensors(module)):
@@ -304,10 +304,10 @@ def check_layers(module: torch.nn.Module) -> None:
 
 
 def try_out(module: torch.nn.Module, shape: tuple[int, ...], device: str) -> int:
-    """Number of features that `module` gives, found on random rows by copies of it.
+    """Number of features that `module` returns, found on random rows with copies of it.
 
-    ValueError if the module cannot map rows of `shape`, what it gives for a row depends on anything
-    but that row, or a call leaves something behind.
+    ValueError if the module cannot map rows of `shape`, if its result for a row depends on anything
+    but that row, or if a call leaves data behind.
     """
     rng, trial = np.random.default_rng(0), LeakCheck(module)
     pixels = rng.uniform(size=(5, *shape))
@@ -326,7 +326,7 @@ def _row_by_row(
     """Number of features; ValueError unless those of a row depend on that row alone."""
 
     def mapped(rows: np.ndarray, module: torch.nn.Module) -> np.ndarray:
-        """As :func:`mapped_batch`, for rows that an error may speak of."""
+        """As :func:`mapped_batch`, for random rows, which an error may quote."""
         try:
             return mapped_batch(module, rows, device, watch)
         except Exception as error:
@@ -343,7 +343,7 @@ def _row_by_row(
         raise ValueError(
             "`module` maps random rows to nothing but NaN and infinity. Are its weights finite?"
         )
-    # By a new copy too: a module may set itself up by the first rows that it sees.
+    # With a new copy too: a module may set itself up by the first rows that it sees.
     beside_others = [mapped(others, copied) for copied in (used, throwaway(module))]
     if not _close(mapped(rows, used), first, _SAME_SHAPE):
         raise ValueError(
@@ -365,14 +365,14 @@ def _row_by_row(
 
 
 def lookups(module: torch.nn.Module) -> dict[str, Any]:
-    """Layers that look up rows of a table, by name."""
+    """Layers that look up rows of a table (such as embeddings), by name."""
     nn = torch_package().nn
     kinds = (nn.Embedding, nn.EmbeddingBag)
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, kinds)}
 
 
 def _of_lookups(module: torch.nn.Module) -> str:
-    """What to do about layers that look up rows of a table; "" where there are none."""
+    """Advice about layers that look up rows of a table; "" where there are none."""
     found = lookups(module)
     if not found:
         return ""
@@ -387,8 +387,9 @@ def _of_lookups(module: torch.nn.Module) -> str:
 def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
     """Whether columns differ by at most a share of their largest entry; equal where not finite.
 
-    Column by column, so that a large one does not hide what happens to the others; columns
-    that are tiny beside most are measured against those, since they may be rounding alone.
+    This is checked column by column, so that a large column does not hide changes of others.
+    Columns that are tiny beside most others are compared by the size of those, since they may be
+    rounding alone.
     """
     if a.shape != b.shape:
         return False

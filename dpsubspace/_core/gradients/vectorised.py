@@ -1,11 +1,11 @@
-"""A torch module taken row by row, and the try-outs on random rows that show it can be.
+"""A torch module applied row by row, and the trials on random rows that show that this works.
 
-Design note. Gradients are taken by ``torch.func.vmap`` of the gradient of one record, and so are
+Design note. Gradients are computed by ``torch.func.vmap`` of the gradient of one record, and so are
 the scores they start from: inside, a module only ever sees a batch of one, so that no layer can
-carry anything from one record to another. That is by construction (a ``torch.autograd.Function``
-with a vmap rule of its own is taken to keep records apart, and modules that use what they stored of
-an earlier call are found by the try-outs); the try-outs on random rows are for prediction, which
-uses batches, and for messages that name a remedy.
+carry anything from one record to another. This holds by construction (a ``torch.autograd.Function``
+with its own vmap rule is assumed to keep records apart, and modules that use data stored by an
+earlier call are found by the trials); the trials on random rows are for prediction, which uses
+batches, and for messages that name a remedy.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from dpsubspace._core.ground.arrays import BLOCK, Array, plain_arithmetic
 if TYPE_CHECKING:
     import torch
 
-# Gradients of a chunk and its activations take this many bytes, unless a row alone takes more.
+# Gradients of a chunk and its activations take this many bytes, unless a single row takes more.
 _GRADIENT_BYTES = 1 << 28
 
-# Most rows that go through a module together: more are no faster.
+# Most rows that go through a module together: a larger number is no faster.
 ROWS, _ROWS_GPU = 128, 4096
 
-# Least share of its norm by which a gradient is taken to move when it is computed again, where
-# it moves at all; and how much more than on random rows.
+# Least share of its norm by which a gradient is assumed to move when it is computed again, if it
+# moves at all; and safety factor over the difference on random rows.
 _LEAST_SPREAD, _SAFETY = 2.0**-20, 16
 
-# Rows and their gradients may differ by rounding only between vmap and one at a time.
+# Rows and their gradients may differ between vmap and one at a time by this much, by rounding.
 SAME = 1e-4
 
 
@@ -51,11 +51,11 @@ SAME = 1e-4
 
 
 class RowByRow:
-    """A module as a function of its trainable parameters, applied to each row by itself."""
+    """A module as a function of its trainable parameters, applied to each row independently."""
 
     def __init__(self, module: torch.nn.Module, shape: tuple[int, ...], device: torch.device):
         self.module, self.shape, self.device = module, shape, device
-        # What is kept is never called: rows go through a copy with the same parameters.
+        # The module that is kept is never called: rows go through a copy with the same parameters.
         self._used, self.versions = throwaway(module), versions(module)
         self._places = places_of(module)
         self._trainable = {name: dict(module.named_parameters())[name] for name in self._places}
@@ -102,7 +102,7 @@ class RowByRow:
         batch: torch.Tensor,
         residual: Callable[[torch.Tensor], torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores, and the sum of the gradients of the rows, of which none is formed."""
+        """Scores, and the sum of the gradients of the rows, without forming any of these."""
         import torch
         from torch.func import vjp
 
@@ -157,7 +157,7 @@ class RowByRow:
         return count
 
     def check(self, watch: Callable[[torch.Tensor], None], seed: int) -> None:
-        """ValueError unless gradients of random rows are those of autograd, one at a time."""
+        """Raise ValueError unless gradients of random rows are those of autograd, row by row."""
         rows, weights = random_rows(3, self.shape, seed), self._perturbed()
         batch = self.batch(rows, len(rows))
         watch(batch)
@@ -165,7 +165,7 @@ class RowByRow:
             scores = self.scores(weights, batch)
             residual = scores + 1
             found = self.gradients(weights, batch, residual)
-        except Exception as error:  # of random rows, which an error may speak of
+        except Exception as error:  # about random rows, which an error may quote
             raise not_vectorised(error) from error
         expected = self._one_at_a_time(weights, batch, residual)
         scale = expected.abs().amax(dim=1, keepdim=True)
@@ -208,7 +208,7 @@ class RowByRow:
     def spread(self, size: int) -> float:
         """Share of its norm by which a gradient moves when it is computed again.
 
-        Random rows and targets, and the squared error; zero where every bit is the same.
+        It uses random rows and targets, and the squared error; zero where every bit is the same.
         """
         weights, batch = self._perturbed(), self.batch(random_rows(size, self.shape), size)
         targets = batch.new_tensor(np.random.default_rng(3).normal(size=(size, 1)))
@@ -216,10 +216,11 @@ class RowByRow:
         return self._spread(one, two)
 
     def even_size(self, most: int, residual: Callable[[torch.Tensor], torch.Tensor]) -> int:
-        """Most rows of a batch at any place of which a row has the same bits, `most` at most.
+        """Largest batch size up to `most` at which a row has the same bits at any place.
 
-        `residual` makes those of scores, with the same target for each row. See
-        :func:`~dpsubspace._core.gradients.torch_rows.even_bits`; a row by itself has but one place.
+        `residual` maps scores to residuals, with the same target for each row. See
+        :func:`~dpsubspace._core.gradients.torch_rows.even_bits`; a batch of one row has only one
+        place.
         """
         weights = self._perturbed()
 
@@ -247,7 +248,7 @@ class RowByRow:
         batch: torch.Tensor,
         residual: Callable[[torch.Tensor], torch.Tensor],
     ) -> list[torch.Tensor]:
-        """What is kept of the gradients of a batch: here all of them, one a row."""
+        """Stored parts of the gradients of a batch: here all gradients, one for each row."""
         return [self.gradients(weights, batch, residual(self.scores(weights, batch)))]
 
     def _formed(self, parts: list[torch.Tensor]) -> torch.Tensor:
@@ -273,10 +274,10 @@ def other_gradients() -> ValueError:
 
 
 def _aliases(module: torch.nn.Module, names: dict[int, str]) -> dict[str, str]:
-    """Every place of a parameter in the module, by its path, and the name of the parameter.
+    """Map the path of every place of a parameter in the module to the name of the parameter.
 
-    One layer in two places is one place: functional_call ties those by itself too, and then
-    leaves in the module what it was called with (torch 2.13).
+    A layer in two places counts as one place: functional_call also ties those by itself, and then
+    leaves the parameters that it was called with in the module (torch 2.13).
     """
     return {
         f"{path}.{attribute}".lstrip("."): names[id(parameter)]
@@ -322,7 +323,7 @@ def as_tensor(
 def checked_copy(
     module: Any, shape: tuple[int, ...], n_outputs: int, device: torch.device
 ) -> torch.nn.Module:
-    """Copy of `module` in evaluation mode on the device, found fit to train on random rows."""
+    """Copy of `module` in evaluation mode on the device, checked on random rows."""
     import torch
 
     if not isinstance(module, torch.nn.Module):
@@ -333,7 +334,7 @@ def checked_copy(
     _check_normalisation(module)
     _check_dtypes(copied)
     places_of(copied)
-    if lookups(copied):  # on a GPU, what is no index ends all that comes after it
+    if lookups(copied):  # on a GPU, an invalid index ends all later computations
         with exact_arithmetic(torch.device("cpu")):
             try_out(copied, shape, "cpu")
     copied.to(device)
@@ -353,9 +354,10 @@ def checked_copy(
 
 
 def _check_normalisation(module: torch.nn.Module) -> None:
-    """ValueError for running statistics beside parameters that are trained.
+    """Raise ValueError for running statistics beside parameters that are trained.
 
-    They would not follow, and in training mode they would be statistics of private batches.
+    The statistics would not be updated, and in training mode they would be those of private
+    batches.
     """
     import torch
 
@@ -389,11 +391,11 @@ def _check_dtypes(module: torch.nn.Module) -> None:
 
 @contextmanager
 def exact_arithmetic(device: torch.device, threads: int | None = None) -> Iterator[None]:
-    """Arithmetic that gives the same bits for the same numbers, and keeps no graphs.
+    """Use arithmetic that gives the same bits for the same numbers, and keep no graphs.
 
     No autocast, no choice of convolutions by timing, no convolutions in TF32 (10 bits), and
-    attention without fused kernels, for which vmap has no rules. By as many `threads`, or as many
-    as there are.
+    attention without fused kernels, for which vmap has no rules. With this number of `threads`, or
+    the present number.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -417,12 +419,12 @@ def exact_arithmetic(device: torch.device, threads: int | None = None) -> Iterat
 
 
 def guarded(function: Callable[[int], Any], n_rows: int) -> Any:
-    """``function(n_rows)``; where that fails, an exception that quotes no entry of the rows."""
+    """Call ``function(n_rows)``; if that fails, raise an error that quotes no entry of the rows."""
     try:
         return function(n_rows)
     except Exception as error:
         failure = _failure(error, n_rows)
-    raise failure  # out here, so that no chained exception carries an entry either
+    raise failure  # outside of `except`, so that no chained exception carries an entry either
 
 
 def _failure(error: Exception, n_rows: int) -> Exception:

@@ -1,21 +1,21 @@
-"""Array namespace, device and dtype, and the few sums that need care with them.
+"""Array namespace, device and dtype, and the sums for which rounding matters.
 
 Arithmetic in this package is written once against the array API standard, so that the same lines
 run on NumPy and on torch. Norms are computed in float64 whatever the dtype of the data.
 
 Design note. Rounding is part of a sum's sensitivity: in a float32 sum of a million
 rows, one row can change how every later addition is rounded and so move the result by a
-thousand times its own size. Sums over records are therefore taken in short blocks, the
-blocks of a chunk of rows are added in float64, and the chunks by :class:`Total`, which
-loses next to nothing. A changed record changes one block of one chunk, so rounding can
-move the sum by no more than :func:`sum_slack`, which the bounds include. This assumes
-that matrix products (of blocks, and of rows with weights) give the same result for the
-same numbers, with one number of threads: OpenBLAS does, MKL where MKL_CBWR is set.
+thousand times its own size. Sums over records are therefore computed in short blocks, the
+blocks of a chunk of rows are added in float64, and the chunks by :class:`Total`, which loses almost
+nothing. A changed record changes one block of one chunk, so rounding can move the sum by no more
+than :func:`sum_slack`, which the bounds include. This assumes that matrix products (of blocks, and
+of rows with weights) give the same result for the same numbers, with one number of threads:
+OpenBLAS does, and MKL does where MKL_CBWR is set.
 
-Sums of integers would need neither allowance nor assumption. They were tried
-(``benchmarks/bench_exact_sums.py``) and not adopted: in float32 a step takes 1.1 times as long
-with a copy of the rows and 1.5 to 1.8 times without, for 0.2 % less noise, and scores would
-still rest on BLAS. In float64 they cost a copy, and there is next to no allowance to save.
+Sums of integers would need neither this allowance nor this assumption. They were tried
+(``benchmarks/bench_exact_sums.py``) and not adopted: in float32 a step takes 1.1 times as long with
+a copy of the rows and 1.5 to 1.8 times without, for 0.2 % less noise, and scores would still rest
+on BLAS. In float64 they need a copy, and the allowance that they would save is tiny.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ Array = Any
 T = TypeVar("T")
 EPS = float(np.finfo(np.float64).eps)
 
-# Records that are added up before their sum joins the total, in float64. Bounds on rounding rest
-# on it.
+# Records that are added up before their sum joins the total, in float64. Bounds on rounding depend
+# on this number.
 BLOCK = 128
 
-# Rows in a chunk: so many that they and what is computed of them take this many bytes. That is
-# small enough for the processor's cache and for memory, and large enough that calls of functions
-# count for little beside what they do. Products need some rows to run at full speed, and
-# bounds on rounding grow with the most; a GPU always wants those.
+# Number of rows in a chunk: rows, and the numbers that are computed from them, fill this many
+# bytes. A chunk is small enough for the processor's cache and for memory, and large enough that the
+# overhead of function calls is small. Products need a minimum number of rows to run at full speed,
+# and bounds on rounding grow with the largest number; on a GPU chunks always have that number.
 _CHUNK_BYTES, _FEWEST_ROWS, _MOST_ROWS, _SPARSE_ROWS = 1 << 23, 1 << 12, 1 << 16, 1 << 14
 
-# Columns below which BLAS is fast with transposed rows, and from which on sums in float64 are
-# faster with the rows first.
+# Below _SHORT columns, BLAS is fast with transposed rows; from _LONG columns on, sums in float64
+# are faster with the rows first.
 _SHORT, _LONG = 32, 64
 
-# Entries of rows that are converted to float64 at once: on the CPU, several passes over them
-# should find them in the cache (512 KiB); a GPU wants more.
+# Entries of rows that are converted to float64 at once: on the CPU, several passes over them should
+# find them in the cache (512 KiB); a GPU is faster with more.
 _PIECE, _PIECE_GPU = 1 << 16, 1 << 23
 
 
@@ -69,7 +69,7 @@ def changed(one: T, **values: Any) -> T:
 
 
 def namespace(x: Array) -> Any:
-    """Array API namespace of `x`; of rows elsewhere, that of the same made of no rows."""
+    """Array API namespace of `x`; for rows elsewhere, that of their empty template."""
     return _NUMPY if isinstance(x, np.ndarray) else array_namespace(getattr(x, "template", x))
 
 
@@ -81,7 +81,7 @@ def as_like(values: Any, like: Array) -> Array:
 
 
 def to_numpy(x: Array) -> np.ndarray:
-    """`x` as a NumPy array on the CPU; rows elsewhere stay where they are."""
+    """Convert `x` to a NumPy array on the CPU; rows elsewhere stay where they are."""
     if isinstance(x, np.ndarray) or hasattr(x, "template"):
         return x
     return x.detach().cpu().numpy()
@@ -93,7 +93,7 @@ def eps_of(x: Array) -> float:
 
 
 def rounded_up(x: Array, dtype: Any) -> Array:
-    """`x`, not negative, in another dtype and not below what it was."""
+    """Convert a nonnegative `x` to another dtype, rounding up."""
     xp = namespace(x)
     if x.dtype == dtype:
         return x
@@ -101,15 +101,15 @@ def rounded_up(x: Array, dtype: Any) -> Array:
 
 
 def at_least(x: Array, low: float) -> Array:
-    """The larger of each entry and `low`, NaN where it is NaN.
+    """Maximum of each entry and `low`, NaN where the entry is NaN.
 
-    In one pass; `clip` of the array API for NumPy takes several, with a mask.
+    It takes one pass; `clip` of the array API for NumPy takes several, with a mask.
     """
     return np.maximum(x, low) if isinstance(x, np.ndarray) else x.clip(min=low)
 
 
 def at_most(x: Array, high: float) -> Array:
-    """The smaller of each entry and `high`, NaN where it is NaN."""
+    """Minimum of each entry and `high`, NaN where the entry is NaN."""
     return np.minimum(x, high) if isinstance(x, np.ndarray) else x.clip(max=high)
 
 
@@ -121,10 +121,11 @@ def row_squares(R: Array) -> Array:
 
 
 def squares_of_rows(R: Array, of: Array = None) -> Array:
-    """The same, whether rows or columns lie in one piece each, as they do in what `R` is made `of`.
+    """Squared norms of the rows of `R`, whose rows or columns are contiguous as in the array `of`.
 
-    Those of a row do not depend on how many others there are: one that is alone, of which a copy
-    has forgotten how columns lie, is added up as it is among others.
+    The result for a row does not depend on the number of other rows. A copy of a single row no
+    longer shows whether its columns are contiguous; with `of`, it is added up as it would be among
+    others.
     """
     if not _by_column(R if of is None else of):
         return _dots(R, R)
@@ -134,11 +135,11 @@ def squares_of_rows(R: Array, of: Array = None) -> Array:
 
 
 def _dots(R: Array, other: Array) -> Array:
-    """Inner products of rows of `R`, which lie in one piece each, with those of `other` or with it.
+    """Inner products of the contiguous rows of `R` with rows of `other`, or with `other` itself.
 
-    Each is the same to the last bit however many rows there are. NumPy takes it by itself. torch
-    adds up in another order where rows are few, so that halves of all rows are added here, entry by
-    entry.
+    Each result is the same to the last bit for any number of rows. With NumPy this holds by itself.
+    torch adds up in another order where there are few rows, so here halves of all rows are added
+    entry by entry.
     """
     if isinstance(R, np.ndarray):
         return namespace(R).vecdot(R, other)
@@ -151,7 +152,7 @@ def _dots(R: Array, other: Array) -> Array:
 
 
 def _by_column(R: Array) -> bool:
-    """Whether columns of NumPy's lie in one piece each, and rows do not."""
+    """Whether the columns, and not the rows, of a NumPy array are contiguous."""
     if not isinstance(R, np.ndarray):
         return False
     step, width = R.strides
@@ -159,34 +160,35 @@ def _by_column(R: Array) -> bool:
 
 
 def cast_rows(X: Array, dtype: Any) -> Array:
-    """A copy in another dtype whose columns lie as before, also those of one row."""
+    """Copy of another dtype with the same memory order of columns, also for a single row."""
     if _by_column(X):
         return X.astype(dtype, order="F")
     return namespace(X).astype(X, dtype)
 
 
 def native(x: np.ndarray) -> np.ndarray:
-    """An array in the byte order of this machine; scikit-learn's checks leave that of frames.
+    """Array in the byte order of this machine; scikit-learn's checks keep the byte order of frames.
 
-    PyTorch refuses another one, and BLAS copies it at every product.
+    PyTorch refuses other byte orders, and BLAS makes a copy at every product.
     """
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 def vanished(R: Array) -> float:
-    """Most that squares below the smallest number may lack of the squared norm of a row of `R`.
+    """Bound on the underflow in the squared norm of a row of `R`.
 
-    What has a norm of 0 is never clipped, and is no 0 times a residual that is large enough.
+    A row whose computed norm is 0 is never clipped, but its product with a large enough residual is
+    not 0.
     """
     return R.shape[1] * float(namespace(R).finfo(R.dtype).smallest_normal)
 
 
 class Scratch:
-    """An array of any numbers, which no other one of these has as long as this lives.
+    """Uninitialised array that no other scratch array shares as long as this object lives.
 
-    A chunk takes its MiB for less than a millisecond. Where the allocator hands such memory back
-    at once, as on the workers of Dask, the system clears it again and again, which takes longer
-    than what is computed. So a thread keeps what it has had, once for each dtype.
+    A chunk uses its MiB of memory for less than a millisecond. Where the allocator returns such
+    memory to the system at once, as on the workers of Dask, the system clears it again and again,
+    which takes longer than the computation. So each thread keeps its array, one for each dtype.
     """
 
     _here = threading.local()
@@ -194,7 +196,7 @@ class Scratch:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any):
         size, dtype = math.prod(shape), np.dtype(dtype)
-        flat = self._free().pop(dtype, None)  # a second one finds none, and is new
+        flat = self._free().pop(dtype, None)  # a second scratch array finds none, and is new
         if flat is None or flat.size < size:
             flat = np.empty(size, dtype)
         self._flat, self.array = flat, flat[:size].reshape(shape)
@@ -217,15 +219,15 @@ def sampled(n: int, most: int, rng: np.random.Generator) -> Any:
 
 
 def record_index(y: Array) -> Array:
-    """0, 1, ... for the records of `y`, on its device."""
+    """Indices 0, 1, ... of the records of `y`, on its device."""
     return namespace(y).arange(y.shape[0], device=device(y))
 
 
 def check_device(value: Any, *, exact: bool = True) -> Any:
-    """None for NumPy or a torch.device, from a `device` parameter; ValueError with its name.
+    """Convert a `device` parameter to None for NumPy, or a torch.device; ValueError with its name.
 
-    "cpu" is NumPy; torch on the CPU takes ``torch.device("cpu")`` itself, for tests. `exact`
-    refuses reduced precision, which bounds of sums do not count.
+    "cpu" is NumPy; for tests, ``torch.device("cpu")`` itself selects torch on the CPU. `exact`
+    refuses reduced precision, which the bounds of sums do not include.
     """
     if isinstance(value, str) and value == "cpu":
         return None
@@ -268,7 +270,7 @@ def check_device(value: Any, *, exact: bool = True) -> Any:
 
 
 def on_device(x: Any, where: Any) -> Any:
-    """NumPy `x` on a device of :func:`check_device`; itself where either is None."""
+    """Move NumPy `x` to a device of :func:`check_device`; `x` itself where either is None."""
     if x is None or where is None:
         return x
     if hasattr(x, "template"):
@@ -277,7 +279,7 @@ def on_device(x: Any, where: Any) -> Any:
         raise ValueError("sparse rows run on the CPU only: set device='cpu'.")
     import torch
 
-    # A read-only array (a memory map, say) is copied: torch has no such thing.
+    # A read-only array (a memory map, say) is copied: torch has no read-only tensors.
     return torch.tensor(x, device=where)
 
 
@@ -285,17 +287,18 @@ def on_device(x: Any, where: Any) -> Any:
 
 
 def chunk_rows(x: Array, microbatch_size: int | None = None, *, beside: int = 0) -> int:
-    """Rows to visit at once, a multiple of the block, by public sizes alone.
+    """Number of rows to visit at once, a multiple of the block; it uses public sizes only.
 
-    None leaves `microbatch_size`, which is rounded up to a multiple, to the size of a row and to
-    the device. `beside` is how many numbers are computed of each row, beside its own.
+    With a `microbatch_size` of None it depends on the size of a row and on the device; other values
+    are rounded up to a multiple. `beside` is the number of values computed for each row, in
+    addition to its entries.
     """
     if microbatch_size is not None:
         return -(-min(microbatch_size, _MOST_ROWS) // BLOCK) * BLOCK
     if getattr(getattr(x, "device", None), "type", "cpu") != "cpu":
         return _MOST_ROWS
     width = 1 if len(x.shape) == 1 else x.shape[1]
-    if sparse.issparse(x):  # sums are not by blocks, so that rounding grows with the chunk
+    if sparse.issparse(x):  # sums are not added by blocks, so that rounding grows with the chunk
         return _SPARSE_ROWS
     rows = _CHUNK_BYTES // (x.dtype.itemsize * (width + beside))
     return max(_FEWEST_ROWS, min(rows, _MOST_ROWS)) // BLOCK * BLOCK
@@ -307,10 +310,10 @@ def piece_rows(X: Array) -> int:
 
 
 def even_slices(n: int, step: int) -> list[slice]:
-    """Slices of at most `step` that cover `n` rows: one, or an even number of like size.
+    """Slices of at most `step` that cover `n` rows: one, or an even number of similar length.
 
-    Two that work side by side are then done at once. `step` is a multiple of the block, and so
-    is every slice but the last.
+    Two threads that work side by side then finish together. `step` is a multiple of the block, and
+    so is every slice but the last.
     """
     if n <= step:
         return slices(n, step) or [slice(0, 0)]
@@ -324,10 +327,10 @@ def slices(n: int, step: int) -> list[slice]:
 
 @contextmanager
 def plain_arithmetic(where: Any) -> Iterator[None]:
-    """Arithmetic on a device as it is written: no warnings that tell of rows, no autocast.
+    """Turn off autocast, and warnings that reveal something about rows, on a device.
 
-    Automatic mixed precision would take sums in half precision, which the bounds on
-    their rounding do not cover.
+    Automatic mixed precision would compute sums in half precision, which the bounds on their
+    rounding do not cover.
     """
     with ExitStack() as stack:
         stack.enter_context(np.errstate(all="ignore"))
@@ -343,9 +346,9 @@ def plain_arithmetic(where: Any) -> Iterator[None]:
 def row_norms(X: Array) -> Array:
     """Euclidean norms of the rows of `X` in float64, never too small.
 
-    Rows of float64 of which squares are out of range are divided by their largest entry first:
-    rows of 1e300 and of 1e-300 get their norm and not inf or 0. Squares of float32 are within
-    the range of float64.
+    Rows in float64 whose squares are out of range are divided by their largest entry first: rows of
+    1e300 and of 1e-300 get their norm and not inf or 0. Squares of float32 numbers are within the
+    range of float64.
     """
     if sparse.issparse(X):
         return _sparse_row_norms(X)
@@ -356,11 +359,11 @@ def row_norms(X: Array) -> Array:
             squares = squares_of_rows(block, X)
         norms = xp.sqrt(squares)
         if X.dtype == xp.float64:
-            # What squares below 1e-308 lose is nothing beside a sum that is in range.
+            # Squares below 1e-308 lose digits, which is negligible in a sum that is in range.
             out = ~((squares >= 1e-280) & (squares <= 1e280))
             if bool(xp.any(out)):
                 norms[out] = _scaled_row_norms(block[out, :])
-        # Rounded up by more than a sum of d squares, in any order, can lose.
+        # Rounded up by more than the possible error of a sum of d squares, in any order.
         parts.append(norms * (1 + (X.shape[1] + 8) * EPS))
     return xp.concat(parts)
 
@@ -374,7 +377,7 @@ def _scaled_row_norms(rows: Array) -> Array:
 
 
 def _sparse_row_norms(X: Any) -> np.ndarray:
-    """The same for a CSR matrix without duplicate entries."""
+    """Norms of the rows of a CSR matrix without duplicate entries, as in :func:`row_norms`."""
     row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
     largest = np.zeros(X.shape[0])
     np.maximum.at(largest, row, np.abs(X.data))
@@ -385,7 +388,7 @@ def _sparse_row_norms(X: Any) -> np.ndarray:
 
 
 def sparse_rows(X: Any, rows: slice) -> Any:
-    """A slice of the rows of a CSR matrix, of whose entries no copy is made."""
+    """Slice the rows of a CSR matrix without a copy of its entries."""
     starts = X.indptr[rows.start : rows.stop + 1]
     entries = slice(starts[0], starts[-1])
     found = type(X)((len(starts) - 1, X.shape[1]), dtype=X.dtype)
@@ -393,13 +396,13 @@ def sparse_rows(X: Any, rows: slice) -> Any:
 
 
 def _transposed(X: Any) -> Any:
-    """The transpose of a CSR matrix, of whose entries no copy is made."""
+    """Transpose a CSR matrix without a copy of its entries."""
     found = sparse.csc_array((X.shape[1], X.shape[0]), dtype=X.dtype)
     return _with_entries(found, X.data, X.indices, X.indptr)
 
 
 def _with_entries(found: Any, data: np.ndarray, indices: np.ndarray, starts: np.ndarray) -> Any:
-    """An empty matrix with these entries, which its class would copy where they are views."""
+    """Put entries into an empty matrix; its constructor would copy them where they are views."""
     found.data, found.indices, found.indptr = data, indices, starts
     return found
 
@@ -407,8 +410,9 @@ def _with_entries(found: Any, data: np.ndarray, indices: np.ndarray, starts: np.
 def columns_of_product(X: Array, W: Array) -> Array:
     """``X @ W`` of shape (k, c), with its columns one after another in memory.
 
-    What follows a product with many rows reduces over its few columns, which is several
-    times faster that way. For short rows the transposed product is faster than a copy.
+    A product with many rows is usually followed by a reduction over its few columns, which is
+    several times faster in this memory order. For short rows the transposed product is faster than
+    a copy.
     """
     if not (isinstance(X, np.ndarray) or sparse.issparse(X)):
         return (X @ W).T.contiguous().T
@@ -418,11 +422,11 @@ def columns_of_product(X: Array, W: Array) -> Array:
 
 
 def products_by_row(X: Array, W: Array) -> Array:
-    """The same, of which those of a row are the same to the last bit wherever it lies in `X`.
+    """``X @ W``, where the last bit for a row does not depend on its position in `X` either.
 
-    A product of matrices is not: it may add up the last rows of an odd number in another order.
-    Here each entry is an inner product of its own, and one of a sparse row is a sum of its own
-    anyway. For few columns that takes up to twice as long.
+    A plain product of matrices depends on it: it may add up the last rows of an odd number in
+    another order. Here each entry is an inner product of its own; for a sparse row it is a separate
+    sum anyway. For few columns this takes up to twice as long.
     """
     if sparse.issparse(X):
         return columns_of_product(X, W)
@@ -430,7 +434,7 @@ def products_by_row(X: Array, W: Array) -> Array:
     scores = xp.empty((W.shape[1], X.shape[0]), dtype=X.dtype, device=device(X))
     columns = np.ascontiguousarray(W.T) if numpy else W.T.contiguous()
     for rows in slices(X.shape[0], piece_rows(X)):
-        # Of entries that lie apart, sums are taken in another order.
+        # Entries that are not contiguous would be added up in another order.
         piece = np.ascontiguousarray(X[rows, :]) if numpy else X[rows, :].contiguous()
         for column in range(W.shape[1]):
             scores[column, rows] = _dots(piece, columns[column, :])
@@ -444,7 +448,7 @@ def row_product(X: Array, R: Array) -> Array:
     xp = namespace(X)
     (k, d), c = X.shape, R.shape[1]
     whole = k - k % BLOCK
-    if X.dtype == np.float64 and d >= _LONG and c > 1:  # in up to half of the time
+    if X.dtype == np.float64 and d >= _LONG and c > 1:  # in half of the time, at best
         total = X[whole:, :].T @ R[whole:, :]
         if whole:
             blocks = X[:whole, :].reshape(-1, BLOCK, d).swapaxes(1, 2)
@@ -463,17 +467,17 @@ def row_product(X: Array, R: Array) -> Array:
 
 
 def weighted(R: Array, weights: Array) -> Array:
-    """Rows of `R` times `weights`; weight zero gives zero, also of a row that is not finite."""
+    """Rows of `R` times `weights`; a zero weight gives zero, also for rows that are not finite."""
     xp = namespace(R)
     weights = weights[:, None]
     return xp.where(weights > 0, R * weights, xp.zeros_like(R))
 
 
 def run_sums(rows: Array, R: Array, counts: np.ndarray) -> Array:
-    """Sums (m, d, c) of ``rows[i] R[i]^T`` over runs of rows in float64, `counts` long.
+    """Sums (m, d, c) of ``rows[i] R[i]^T`` in float64, over runs of rows of lengths `counts`.
 
-    A row of which all of `R` is 0 adds exactly 0. Each run is added up as :func:`row_product` adds
-    up a chunk: by blocks, whatever lies beside it.
+    A row for which all of `R` is 0 adds exactly 0. Each run is added up as :func:`row_product` adds
+    up a chunk: by blocks, independently of its neighbours.
     """
     xp, c = namespace(R), R.shape[1]
     if sparse.issparse(rows):
@@ -499,7 +503,7 @@ def _sparse_run_sums(rows: Any, weights: np.ndarray, counts: np.ndarray) -> np.n
 
 
 def _dense_run_sums(rows: np.ndarray, R: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """One product for runs of one length that lie side by side, and for each that is long."""
+    """One product for all adjacent runs of one length, and one for each long run."""
     (d, c), m = (rows.shape[1], R.shape[1]), len(counts)
     total, ends = np.zeros((m, d, c)), np.concatenate([[0], np.cumsum(counts)])
     begins = np.flatnonzero((np.diff(counts, prepend=-1) != 0) | (counts > BLOCK))
@@ -516,8 +520,8 @@ def _dense_run_sums(rows: np.ndarray, R: np.ndarray, counts: np.ndarray) -> np.n
 def column_sums(R: Array) -> Array:
     wide, whole = namespace(R).float64, R.shape[0] - R.shape[0] % BLOCK
     total = R[whole:, :].sum(axis=0, dtype=wide)
-    # With m blocks, one of them is rows i, i + m, i + 2 m, ...: rows that lie side by side belong
-    # to different blocks, and are added to all of them in one pass.
+    # With m blocks, a block consists of the rows i, i + m, i + 2 m, ...: adjacent rows belong to
+    # different blocks, and are added to all blocks in one pass.
     if whole:
         blocks = R[:whole, :].reshape(BLOCK, -1, R.shape[1])
         total = blocks.sum(axis=0, dtype=wide).sum(axis=0) + total
@@ -525,7 +529,7 @@ def column_sums(R: Array) -> Array:
 
 
 class Total:
-    """Sum of the sums of chunks, with what each addition loses carried along (Neumaier)."""
+    """Sum of the sums of chunks, compensated for the error of each addition (Neumaier)."""
 
     def __init__(self) -> None:
         self._sum: Array = None
@@ -549,7 +553,7 @@ class Total:
 
     @property
     def value(self) -> Array:
-        """The sum; None where nothing was added."""
+        """The sum; None if nothing was added."""
         return None if self._sum is None else self._sum + self._lost
 
 
@@ -561,29 +565,30 @@ def sum_slack(
     *,
     by_block: bool = False,
 ) -> float:
-    """How far rounding can move a sum between neighbours, relative to its largest term.
+    """Bound on how far rounding can move a sum between neighbours, relative to its largest term.
 
     The number of rows is public, and `eps` is that of the dtype in which blocks are added up.
-    `chunk` and `block` are the most rows of either. With `by_block` a chunk adds up its blocks in
-    float64, and not its rows.
+    `chunk` and `block` are the largest numbers of rows in a chunk and in a block. With `by_block`
+    the sums of blocks, and not the rows, of a chunk are added up in float64.
 
     Proof: a sum of k terms of norm at most C, added in any order with unit roundoff
     u = eps / 2, is off by at most ``k u / (1 - k u)`` times the sum of the norms, so by about
     ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one,
-    and in that all blocks but one. The block is off by that much in each; adding up the
-    m blocks (or rows) of the chunk in float64, whose norms add up to at most ``chunk C``, by at
-    most ``m u' chunk C``; adding up M chunks with compensation by at most ``(u' + (M u')^2) n C``
-    (Ogita, Rump, Oishi, 2005, proposition 4.5). In both sums together that is less than ``8 u' n
-    C`` up to 2^27 chunks, and so up to 2^34 rows in chunks of a block each, the shortest. Beyond,
-    ``(4 u' + 2 (M u')^2) n C`` counts.
+    ``k^2 u C`` (Higham, 2002, section 4.2, by columns). Neighbours share all chunks but one, and in
+    that chunk all blocks but one. In each sum, the block is off by that much; adding up the m
+    blocks (or rows) of the chunk in float64, whose norms add up to at most ``chunk C``, is off by
+    at most ``m u' chunk C``; adding up M chunks with compensation is off by at most ``(u' + (M
+    u')^2) n C`` (Ogita, Rump, Oishi, 2005, proposition 4.5). In both sums together the last error
+    is less than ``8 u' n C`` up to 2^27 chunks, and so up to 2^34 rows in chunks of one block each,
+    the shortest. Beyond, ``(4 u' + 2 (M u')^2) n C`` is used.
 
-    Where rows lie in parts, each part has chunks and blocks of its own, none longer than here, and
-    neighbours still share all of them but one. Totals of parts are merged with what their additions
-    have lost (:meth:`Total.merge`), so that the whole is one sum with compensation, of as many
-    chunks as all parts have.
+    Where rows are stored in parts, each part has its own chunks and blocks, none longer than here,
+    and neighbours still share all of them but one. Totals of parts are merged together with the
+    carried errors of their additions (:meth:`Total.merge`), so that the whole is one compensated
+    sum over the chunks of all parts.
     """
     block, chunk = min(n_rows, block) + 1, min(n_rows, chunk) + 1
-    added = chunk / block + 2 if by_block else chunk  # the last block may be a part of one
+    added = chunk / block + 2 if by_block else chunk  # the last block may be incomplete
     compensated = max(4 * EPS, 2 * EPS + (n_rows / BLOCK * EPS) ** 2 / 2)
-    # A percent on top covers the denominators 1 - k u and the products' own rounding.
+    # One percent more covers the denominators 1 - k u and the products' own rounding.
     return 1.01 * (block**2 * eps + added * chunk * EPS + n_rows * compensated)

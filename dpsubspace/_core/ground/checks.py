@@ -1,4 +1,4 @@
-"""Checks of single parameters, with errors that name the value and the way out, and strict JSON."""
+"""Checks of single parameters, with errors that name the value and a remedy, and strict JSON."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from unicodedata import normalize
 import numpy as np
 
 # Strict JSON ------------------------------------------------------------------------------------
-# JSON that is read as it was written: no NaN, and no field that is given twice.
+# JSON that is read exactly as it was written: no NaN, and no duplicate field.
 
 
 def read_json(text: str | bytes) -> Any:
-    """Value of a text; ValueError or RecursionError where it is no such JSON."""
+    """Parse a text; ValueError or RecursionError where it is not strict JSON."""
     return json.loads(text, parse_constant=_refused, object_pairs_hook=_without_repeats)
 
 
 def finite(value: float) -> float | str:
-    """`value` as JSON can have it: inf as a text."""
+    """Return `value` in a form that JSON supports: inf becomes a text."""
     return "inf" if value == float("inf") else value
 
 
@@ -46,14 +46,14 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
 _SHORT.maxstring, _SHORT.maxother = 100, 200
-# Parameters that are given as lists have fewer entries, and tables mostly more rows.
+# Parameters that are lists have fewer entries, and tables mostly more rows.
 _LONG = 50
 
 
 def shown(value: Any) -> str:
-    """`value` as a person would write it: 7 for ``np.uint8(7)``, and no thousand entries.
+    """Format `value` as a person would write it: 7 for ``np.uint8(7)``, and never many entries.
 
-    What may hold private rows is named without its entries: columns, frames and long arrays.
+    Values that may hold private rows are named without their entries: columns, frames, long arrays.
     """
     if _may_hold_rows(value):
         return "an array" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
 
 
 def shown_first(values: Iterable[Any]) -> str:
-    """The first of `values`, which are public: columns or categories of a schema, however many."""
+    """Format the first of `values`, which are public: columns or categories of a schema."""
     return shown(list(islice(values, _LONG)))
 
 
@@ -82,9 +82,9 @@ def _folded(text: str) -> str:
 
 
 def form_of_both(text: str, other: str) -> str | None:
-    """Form of Unicode in which two texts that are written with other characters are one.
+    """Form of Unicode in which two texts of different characters are equal; None for none.
 
-    An accent may be a part of its letter, or follow it, as in files of macOS.
+    An accent may be a part of its letter, or follow it, as in file names of macOS.
     """
     forms = ("NFC", "NFKC")
     return next((form for form in forms if normalize(form, text) == normalize(form, other)), None)
@@ -116,7 +116,7 @@ def check_real(
         value = float(value)
         above = value >= low if include_low else value > low
         below = value <= high if include_high else value < high
-        if above and below:  # never true of NaN
+        if above and below:  # never true for NaN
             return value
     interval = f"{'[' if include_low else '('}{low:g}, {high:g}{']' if include_high else ')'}"
     raise ValueError(
@@ -163,8 +163,8 @@ def check_bounds(
     if n_columns is not None:
         fits = fits and sizes <= {n_columns}
     if isinstance(value, list) and value and all(np.shape(pair) == (2,) for pair in value):
-        fits = False  # a pair a column, which two columns would take for the lows and the highs
-    bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true of NaN
+        fits = False  # one pair for each column; two columns would be mistaken for lows and highs
+    bounded = bool((np.abs(np.append(low, high)) <= 1e50).all())  # never true for NaN
     if not (fits and bounded and (low < high).all()):
         count = "" if n_columns is None else f" ({n_columns} in all)"
         raise ValueError(
@@ -174,7 +174,7 @@ def check_bounds(
 
 
 def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Checked bounds as arrays that nobody else holds."""
+    """Copy checked bounds to arrays that nobody else holds."""
     if bounds is None:
         return None
     low, high = (np.array(bound, dtype=np.float64) for bound in bounds)
@@ -183,8 +183,8 @@ def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
 
 # Classes ---------------------------------------------------------------------------------------
 
-# What a class has of its own that no row gets to: what Python and scikit-learn write into each, how
-# an instance is made and printed.
+# Attributes of a class that never handle rows: those that Python and scikit-learn write into each
+# class, and those that make and print an instance.
 _NO_ROWS = frozenset(
     [
         "__abstractmethods__",
@@ -213,7 +213,7 @@ _NO_ROWS = frozenset(
         "_sklearn_auto_wrap_output_keys",
     ]
 )
-# What is asked of a model that was fitted, and of none that is being fitted.
+# Methods that are called on fitted models, and never during a fit.
 _ANSWERS = frozenset(
     [
         "decision_function",
@@ -226,31 +226,31 @@ _ANSWERS = frozenset(
         "score_samples",
     ]
 )
-# How the methods begin that scikit-learn looks for in a step, whether or not ours has them.
+# Prefixes of the methods that scikit-learn looks up in a step, whether or not our class has them.
 _IN_FITS = ("fit", "partial_fit", "transform", "inverse_transform", "__")
 
 
 def is_ours(thing: object) -> bool:
-    """Whether `thing` is of a class of this package itself."""
+    """Whether `thing` is an instance of a class of this package, and not of a subclass."""
     return _of_this_package(type(thing))
 
 
 def learns_as_ours(thing: object) -> bool:
-    """Whether `thing` is ours, or of a subclass that changes nothing which rows of a fit get to."""
+    """Whether `thing` is ours, or of a subclass that overrides nothing that sees rows in fits."""
     return is_ours(thing) or (ours_in(thing) is not None and not changed_in(thing))
 
 
 def ours_in(thing: object) -> type | None:
-    """The class of this package that the class of `thing` is, or is made from."""
+    """The class of this package that `thing` is an instance of, directly or by a subclass."""
     return next(filter(_of_this_package, type(thing).__mro__), None)
 
 
 def changed_in(thing: object, *, answers: bool = False) -> tuple[str, ...]:
-    """What a subclass of a class of ours has in its place that rows of a fit get to, by name.
+    """Names of what a subclass of our class overrides that handles rows in a fit.
 
     Such a method may learn from the rows before or after it calls ours, and nothing counts that.
-    What has a new name is called by nobody here. Those that answer for a fitted model are left out
-    without `answers`.
+    Methods with a new name are never called by this package. Methods that are only called on fitted
+    models are left out unless `answers` is true.
     """
     ours = ours_in(thing)
     if ours is None or ours is type(thing):
@@ -260,7 +260,7 @@ def changed_in(thing: object, *, answers: bool = False) -> tuple[str, ...]:
 
 
 def told_of_changes(thing: object) -> str:
-    """Why a subclass of a class of ours does not count as ours, "" for anything else."""
+    """Reason why a subclass of our class does not count as ours, "" for anything else."""
     changed, ours = changed_in(thing), ours_in(thing)
     if ours is None or not changed:
         return ""
@@ -297,14 +297,14 @@ def is_dataset(value: Any) -> bool:
 
 
 def is_elsewhere(value: Any) -> bool:
-    """Whether `value` stands for rows that are not in memory here."""
+    """Whether `value` represents rows that are not in memory here."""
     return is_collection(value) or is_dataset(value)
 
 
 def refuse_collection(name: str, value: Any, taker: str = "") -> None:
-    """ValueError where `value`, which messages call `name`, is a Dask collection or a dataset.
+    """Raise ValueError if `value`, called `name` in messages, is a Dask collection or a dataset.
 
-    `taker` is the name of an estimator that takes none.
+    `taker` is the name of an estimator that supports neither.
     """
     refused = f"which {taker} does not take" if taker else "which is not taken here"
     if is_dataset(value):
@@ -325,10 +325,10 @@ def refuse_collection(name: str, value: Any, taker: str = "") -> None:
 
 
 def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
-    """What narwhals has wrapped; ValueError where `value`, called `name`, has no rows yet.
+    """Unwrap a frame of narwhals; ValueError where `value`, called `name`, has no rows yet.
 
-    NumPy takes an array out of its mask without a word, and what is under it is no value. Without
-    `read` a foreign model reads the rows, and not NumPy.
+    NumPy silently drops the mask of a masked array, and the entries under the mask are no values.
+    If `read` is false, a foreign model reads the rows, and not NumPy.
     """
     masked: Any = np.ma.MaskedArray
     if isinstance(value, masked) and np.ma.is_masked(value):
@@ -347,7 +347,7 @@ def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
 
 
 def _refuse_unread(name: str, value: Any) -> None:
-    """ValueError for what has rows for other libraries, and neither an array nor columns."""
+    """Raise ValueError for rows of other libraries that are neither an array nor columns."""
     kind = type(value)
     if hasattr(kind, "__arrow_c_stream__") and not (
         hasattr(kind, "__array__") or hasattr(kind, "num_rows")
@@ -364,7 +364,7 @@ def _refuse_unread(name: str, value: Any) -> None:
 
 
 def _refuse_unreadable(name: str, value: Any) -> None:
-    """ValueError for a tensor that NumPy does not read, with what makes one of it that it reads."""
+    """Raise ValueError for a tensor that NumPy cannot read, with calls that convert it."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
         return

@@ -1,4 +1,4 @@
-"""The only file that knows of differences between versions of scikit-learn."""
+"""Differences between versions of scikit-learn; no other file depends on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ except ImportError:  # scikit-learn < 1.9: fits run without callbacks
 
 
 def nameless(method):
-    """`method` of a base class that users do not know: Python's errors leave its class out."""
+    """Hide a base class that users do not know from Python's errors about `method`."""
     method.__qualname__ = method.__name__
     return method
 
@@ -46,15 +46,15 @@ def gives_frames(transformer: Any) -> bool:
 
 
 def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Callable[[], None]]:
-    """Tell the callbacks of `estimator` that a fit of `n_iter` steps begins.
+    """Notify the callbacks of `estimator` that a fit of `n_iter` steps begins.
 
-    Returns what is called after each step, which gives True to ask for an end, and what is called
-    when the fit is done.
+    Returns a function to call after each step, which returns True to request an early end, and a
+    function to call at the end of the fit.
 
     Privacy: hooks get neither rows nor targets nor a half-trained model. A callback that
     scored them would publish a private number at every step.
     """
-    if not getattr(estimator, "_skl_callbacks", None):  # nobody follows
+    if not getattr(estimator, "_skl_callbacks", None):  # no callbacks
         return (lambda: False), (lambda: None)
     context = estimator._init_callback_context(max_subtasks=n_iter)
     context.call_on_fit_task_begin(estimator=estimator)
@@ -71,7 +71,7 @@ def start_progress(estimator: Any, n_iter: int) -> tuple[Callable[[], bool], Cal
 
 
 def run_inside(outer: Any, inner: Any, run: Callable[[Any], Any]) -> None:
-    """Call ``run(inner)``, which is a part of the fit of `outer`, so that its callbacks follow."""
+    """Call ``run(inner)`` as a part of the fit of `outer`, so that its callbacks follow."""
     if not hasattr(outer, "_init_callback_context"):
         run(inner)
         return

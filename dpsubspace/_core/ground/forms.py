@@ -1,10 +1,10 @@
-"""What values of fitted models look like in files: how they are written, and checked when read.
+"""Forms of the values of fitted models in files: they write values, and check what they read.
 
-A form writes a value as *plain* data: None, booleans, numbers, text, lists, dictionaries and
-arrays. It makes the value of plain data again. Pickles hold plain data as they are. In JSON an
+A form converts a value to *plain* data: None, booleans, numbers, text, lists, dictionaries and
+arrays. It also converts plain data back to the value. Pickles hold plain data directly. In JSON an
 array is an object with its type, shape and entries (:func:`as_json`), and forms read that as well.
-Reading calls nothing but the constructors that forms name. Where a part is wrong, a ValueError says
-which, and what it must be.
+Reading calls nothing but the constructors that forms name. If a part is wrong, a ValueError names
+the part and its valid values.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ INTEGERS = tuple(f"{sign}int{size}" for sign in ("", "u") for size in (8, 16, 32
 _FLOATS = ("float32", "float64")
 _TYPES = ("bool", *INTEGERS, *_FLOATS)
 
-# NumberArray that JSON does not have.
+# Numbers that JSON does not have.
 _TEXTS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Where a reader is, and what it has read before."""
+    """State of a reader: its position, and what it has read before."""
 
     where: str = "the file"  # Path of the part
     sizes: dict[str, int] = field(default_factory=dict)  # Lengths of axes by their names
     params: Mapping[str, Any] = field(default_factory=dict)  # Parameters of the model
-    bounded: bool = True  # Whether numbers must be in their ranges; pickles are believed
+    bounded: bool = True  # Whether to check the ranges of numbers; those of pickles are trusted
 
     def at(self, name: str | int) -> Reading:
         place = f"[{name}]" if isinstance(name, int) else f".{name}"
@@ -44,20 +44,20 @@ class Reading:
         raise ValueError(f"`{self.where}` must be {must}, not {shown(found)}.")
 
     def size(self, name: str, found: int) -> bool:
-        """Whether an axis has the length that it had before, or is the first of that name."""
+        """Check that an axis has the same length as before; True for the first axis of a name."""
         return self.sizes.setdefault(name, found) == found
 
 
 class Form:
-    """A kind of values."""
+    """Base of forms: a kind of values."""
 
-    in_pickles = True  # Whether pickles have plain data, and not the value itself
+    in_pickles = True  # Whether pickles hold plain data, and not the value itself
 
     def plain(self, value: Any) -> Any:
         return value
 
     def pickled(self, value: Any) -> Any:
-        """What pickles have in the place of plain data."""
+        """Content of pickles in place of plain data."""
         return self.plain(value)
 
     def read(self, plain: Any, here: Reading) -> Any:
@@ -79,7 +79,7 @@ class Flag(Form):
 
 @dataclass(frozen=True)
 class Whole(Form):
-    """A whole number; the length of an axis where it has the name of one."""
+    """A whole number; the length of an axis if it has the name of one."""
 
     low: int = 0
     high: int = 2**53
@@ -116,7 +116,7 @@ class Number(Form):
 
 @dataclass(frozen=True)
 class Text(Form):
-    """A text, out of some where these are given."""
+    """A text, one of the given texts if there are any."""
 
     choices: tuple[str, ...] = ()
 
@@ -133,7 +133,7 @@ class Text(Form):
 
 
 def _entries(values: Any, kinds: tuple[type, ...], here: Reading) -> Any:
-    """Nested lists of entries of some types; texts in the place of numbers that JSON lacks."""
+    """Nested lists of entries of some types; texts in place of numbers that JSON lacks."""
     if isinstance(values, list):
         return [_entries(value, kinds, here) for value in values]
     if str not in kinds and isinstance(values, str) and values in _TEXTS:
@@ -142,7 +142,7 @@ def _entries(values: Any, kinds: tuple[type, ...], here: Reading) -> Any:
 
 
 def _array_of(plain: Any, types: tuple[str, ...], here: Reading) -> np.ndarray:
-    """The array of an object with its type, shape and entries."""
+    """Build the array of an object with its type, shape and entries."""
     keys = {"type", "shape", "values"}
     if not isinstance(plain, dict) or not keys <= plain.keys() <= {*keys, "order"}:
         here.wrong("an array: an object of `type`, `shape` and `values`", plain)
@@ -152,14 +152,14 @@ def _array_of(plain: Any, types: tuple[str, ...], here: Reading) -> np.ndarray:
     kinds = {"text": (str,), "bool": (bool,), "object": (bool, int, float, str)}
     values = _entries(plain["values"], kinds.get(kind, (bool, int, float)), here)
     try:
-        if kind == "object":  # a list of texts of one length would be taken for one of letters
+        if kind == "object":  # NumPy would read a list of texts of one length as a list of letters
             found = np.empty(len(values), dtype=object)
             found[:] = values
         else:
             found = np.array(values, dtype="str" if kind == "text" else kind, order=order)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"`{here.where}` is no array of {kind}: {error}.") from None
-    if found.size == math.prod(shape) == 0:  # lists cannot say how wide nothing is
+    if found.size == math.prod(shape) == 0:  # empty lists do not show their number of columns
         found = found.reshape(shape)
     if list(found.shape) != shape:
         here.wrong(f"an array of `shape` {shape}", list(found.shape))
@@ -171,7 +171,7 @@ def _is_list_of(values: Any, kind: type) -> bool:
 
 
 class AnyArray(Form):
-    """An array of truth values, numbers, text, or, with one axis, some of each."""
+    """An array of truth values, numbers or text; with one axis, of a mixture of these."""
 
     def plain(self, value: Any) -> np.ndarray:
         mixed = value.dtype.kind == "O" and value.ndim == 1
@@ -188,7 +188,7 @@ class AnyArray(Form):
 
 @dataclass(frozen=True)
 class LabelArray(AnyArray):
-    """An array of labels, all of which are different."""
+    """An array of distinct labels."""
 
     axis: str
 
@@ -202,9 +202,10 @@ class LabelArray(AnyArray):
 
 
 class NumberArray(Form):
-    """An array of numbers, of one of some shapes; ``()`` is a single number.
+    """An array of numbers that has one of some shapes; ``()`` is a single number.
 
-    Axes have names, and each has one length in all of a model. None is an axis of any length.
+    Axes have names, and each name has the same length in all of a model. None is an axis of any
+    length.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class NumberArray(Form):
 
     @staticmethod
     def _fits(shape: tuple[str | None, ...], found: tuple[int, ...], here: Reading) -> bool:
-        """Whether a shape is this one; then its axes are known."""
+        """Whether a shape matches; if it does, the lengths of its axes are stored."""
         known = dict(here.sizes)
         if len(shape) != len(found):
             return False
@@ -252,7 +253,7 @@ class NumberArray(Form):
 
 
 class FlagArray(NumberArray):
-    """True or False, or an array of them, of one of some shapes."""
+    """True or False, or an array of these, that has one of some shapes."""
 
     def __init__(self, *shapes: tuple[str | None, ...]):
         super().__init__(*shapes, types=("bool",))
@@ -265,7 +266,7 @@ class FlagArray(NumberArray):
 
 
 class Names(Form):
-    """Names of columns, as scikit-learn keeps them: an array of objects that are text."""
+    """Names of columns, as in scikit-learn: an object array of text."""
 
     def plain(self, value: Any) -> list[str]:
         return [str(name) for name in value]
@@ -309,7 +310,7 @@ class Several(Form):
 
 
 class Fixed(Form):
-    """A sequence with a form for each of its values, which `made` takes; it makes a tuple."""
+    """A sequence with a form for each of its values, passed to `made`, which makes a tuple."""
 
     def __init__(self, *forms: Form, made: Callable[..., Any] = lambda *values: values):
         self.forms, self.made = forms, made
@@ -348,7 +349,7 @@ class ByName(Form):
 
 
 class Record(Form):
-    """An object or a dictionary with values by name, which `made` takes as keyword arguments."""
+    """An object or a dictionary of values by name, which are keyword arguments of `made`."""
 
     def __init__(self, made: Callable[..., Any], /, **fields: Form):
         self.made, self.fields = made, fields
@@ -361,7 +362,7 @@ class Record(Form):
         return self.made(**self.values(plain, here))
 
     def values(self, plain: Any, here: Reading) -> dict[str, Any]:
-        """The values of all fields; ValueError where one is missing, or is not known."""
+        """Read the values of all fields; ValueError for a missing or an unknown field."""
         names = {name for name, form in self.fields.items() if not isinstance(form, Sometimes)}
         if not isinstance(plain, dict):
             here.wrong("an object", plain)
@@ -375,7 +376,7 @@ class Record(Form):
 
 @dataclass(frozen=True)
 class Sometimes(Form):
-    """A value of a record that only some have."""
+    """A field that only some records have."""
 
     form: Form
 
@@ -387,7 +388,7 @@ class Sometimes(Form):
 
 
 class OneOf(Form):
-    """An object of one of several kinds, with the name of its kind beside its values."""
+    """An object of one of several kinds, stored with the name of its kind."""
 
     def __init__(self, **kinds: Record):
         self.kinds = kinds
@@ -408,13 +409,13 @@ class OneOf(Form):
 
 
 def as_json(plain: Any) -> Any:
-    """Plain data as JSON has them: arrays as objects, and numbers that it lacks as text."""
+    """Convert plain data to JSON types: arrays to objects, and numbers that it lacks to text."""
     if isinstance(plain, np.ndarray):
         values = as_json(plain.tolist())
         kind = "text" if plain.dtype.kind == "U" else plain.dtype.name
         found = {"type": kind, "shape": [*plain.shape], "values": values}
         if plain.ndim > 1 and plain.flags.f_contiguous and not plain.flags.c_contiguous:
-            found["order"] = "F"  # products with it round otherwise
+            found["order"] = "F"  # another memory order changes the rounding of products
         return found
     if isinstance(plain, dict):
         return {name: as_json(value) for name, value in plain.items()}
@@ -426,7 +427,7 @@ def as_json(plain: Any) -> Any:
 
 
 def written(value: Any, indent: str = "") -> str:
-    """JSON that a person can read: an object with a line for each field, and lists in a line."""
+    """Format JSON for people: an object with a line for each field, and lists in one line."""
     if not isinstance(value, dict) or not value:
         if isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
             inside = [written(each, indent + " ") for each in value]

@@ -1,4 +1,4 @@
-"""What all displays share: they keep data, and ``plot`` draws them (matplotlib on demand)."""
+"""Base of all displays, which keep data and draw them with ``plot`` (matplotlib on demand)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Display:
-    """Base of displays, which are dataclasses of what is drawn, after those of scikit-learn."""
+    """Base of displays, which are dataclasses of the data to draw, as in scikit-learn."""
 
     # Set by `plot`.
     ax_: Any
@@ -16,7 +16,7 @@ class Display:
 
     @classmethod
     def _pyplot(cls) -> Any:
-        """The pyplot module of matplotlib, or ImportError that tells how to get it."""
+        """The pyplot module of matplotlib; ImportError with instructions if it is missing."""
         try:
             import matplotlib.pyplot as plt
         except ImportError as error:
@@ -26,7 +26,7 @@ class Display:
         return plt
 
     def _draw_in(self, ax: Any, size: Any = None) -> Any:
-        """Axes to draw in: `ax`, or new ones in a figure of a `size` in inches."""
+        """Axes to draw in: `ax`, or new ones in a figure of `size` inches."""
         plt = self._pyplot()
         if ax is None:
             options = {} if size is None else {"figsize": size, "layout": "constrained"}
@@ -40,7 +40,7 @@ class Display:
 
 
 def styled(given: dict[str, Any] | None, **usual: Any) -> dict[str, Any]:
-    """Options of an artist: the usual ones, but for those that are given."""
+    """Options of an artist: the usual ones, updated by the given ones."""
     return usual | (given or {})
 
 

@@ -1,1 +1,1 @@
-"""What public rows say; costs nothing."""
+"""Information from public rows, which costs no privacy."""

@@ -1,9 +1,9 @@
-"""The subspace that public gradients span, kept as weights of those gradients.
+"""Subspace spanned by public gradients, stored as weights of those gradients.
 
-Gradient embedding perturbation works in coordinates of the top directions of public
-gradients, the anchors. A direction is a weighted sum of anchors: coordinates of a gradient
-follow from its inner products with them, and neither directions nor gradients of linear models
-are ever formed (:meth:`~dpsubspace._core.gradients.linear.OuterGradients.inner`).
+Gradient embedding perturbation works in coordinates of the top directions of public gradients, the
+anchors. A direction is a weighted sum of anchors: coordinates of a gradient follow from its inner
+products with the anchors, and neither directions nor gradients of linear models are ever formed
+(:meth:`~dpsubspace._core.gradients.linear.OuterGradients.inner`).
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from dpsubspace._core.ground.arrays import (
 )
 from dpsubspace._core.rows.chunks import over_chunks
 
-# Weights to start from --------------------------------------------------------------------------
-# Weights to start from that public rows give, and what tells whether they are of use.
+# Initial weights --------------------------------------------------------------------------------
+# Initial weights from public rows, and checks of whether they are useful.
 
-# What targets are -----------------------------------------------------------------------------
+# Kinds of targets -----------------------------------------------------------------------------
 
 
 class Targets(Protocol):
-    """What a use of public rows has to know of targets: whether they are labels or values."""
+    """Properties of targets that uses of public rows need: whether they are labels or values."""
 
     def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
-        """Whether scores are right about targets, record by record, given those of public rows."""
+        """Function of targets and scores: whether scores are right, for each record."""
         ...
 
     def chance(self, targets: np.ndarray) -> float:
-        """Share of public rows that a constant gets right."""
+        """Share of public rows for which a constant prediction is right."""
         ...
 
     def drawn(self, rng: np.random.Generator, n: int, n_outputs: int) -> np.ndarray:
-        """Random targets of public rows, as the loss takes them."""
+        """Random targets of public rows, in the form that the loss takes."""
         ...
 
 
 @dataclass(frozen=True)
 class _Labels:
-    """Indices of classes: scores are right where the largest is that of the label."""
+    """Indices of classes: scores are right where the score of the label is largest."""
 
     def right(self, targets: np.ndarray) -> Callable[[Array, Array], Array]:
         def right(scores: Array, y: Array) -> Array:
@@ -98,15 +98,15 @@ class _Values:
 LABELS, VALUES = _Labels(), _Values()
 
 
-# Weights to start from ------------------------------------------------------------------------
+# Initial weights ------------------------------------------------------------------------------
 
 
 class Fittable(Protocol):
-    """Public rows with targets, and a model of which the loss on them can be made small."""
+    """Public rows with targets, and a model whose loss on them can be minimised."""
 
     @property
     def targets(self) -> np.ndarray:
-        """Targets as the loss takes them."""
+        """Targets in the form that the loss takes."""
         ...
 
     def fitted(self) -> np.ndarray:
@@ -114,20 +114,20 @@ class Fittable(Protocol):
         ...
 
     def minimum(self, rows: np.ndarray) -> Any:
-        """What describes the model that is fitted to these rows."""
+        """Description of the model that is fitted to these rows."""
         ...
 
     def right(
         self, found: Any, rows: np.ndarray, is_right: Callable[[Array, Array], Array]
     ) -> float:
-        """Number of these rows about which that model is right."""
+        """Number of these rows for which that model is right."""
         ...
 
 
 def held_out(
     public: Fittable, is_right: Callable[[Array, Array], Array], n_folds: int = 5
 ) -> float:
-    """Share of public rows about which a fit to others of them is right."""
+    """Share of public rows for which a fit to other public rows is right."""
     rows, hits = np.arange(len(public.targets)), 0.0
     for out in (rows % n_folds == i for i in range(n_folds)):
         if 0 < out.sum() < len(out):
@@ -135,7 +135,7 @@ def held_out(
     return hits / len(rows)
 
 
-# Most iterations of a fit to public rows. That of a module is no better after 200.
+# Most iterations of a fit to public rows. A module is no better after 200.
 _ITERATIONS, _MODULE_ITERATIONS = 200, 50
 
 
@@ -152,7 +152,7 @@ class Labelled:
 
     loss: Loss  # Loss of the scores
     dense: np.ndarray  # (m, width): features
-    targets: np.ndarray  # (m,): targets as the loss takes them
+    targets: np.ndarray  # (m,): targets in the form that the loss takes
     n_outputs: int  # Columns of scores
 
     def fitted(self) -> np.ndarray:
@@ -168,7 +168,7 @@ class Labelled:
 
     @cached_property
     def _turned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Features in coordinates on their own directions, and these: no more than rows."""
+        """Features in coordinates along their own directions, and these: no more than rows."""
         directions = by_products(self.dense).right()
         return self.dense @ directions.T, directions
 
@@ -187,7 +187,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class LabelledModule:
-    """Labelled public rows and a torch module, of which the fit begins where it stands."""
+    """Labelled public rows and a torch module, whose fit starts at its present weights."""
 
     source: ModuleSource  # Public rows and their targets
 
@@ -216,8 +216,8 @@ class LabelledModule:
 def share_inside(source: LinearSource, most: float) -> Array:
     """Share of the energy of each record along the directions of `source`, over `most`, (n,).
 
-    A record without energy has a share of 0. That of a row of a person is the same to the last bit
-    wherever other rows put it: of a row that nearly is the mean, rounding may be all that is left.
+    A record without energy has a share of 0. The share of a row of a person is the same to the last
+    bit wherever other rows place it: for a row that is nearly the mean, only rounding may be left.
     """
     whole, xp = source.features.distances(), namespace(source.features.lengths)
 
@@ -241,7 +241,7 @@ def beside_each_other(*columns: Array) -> Array:
 
 
 def correct(source: Any, weights: Array, right: Callable[[Array, Array], Array]) -> Array:
-    """1 for each row about which scores at `weights` are right, and 0 for others, (n_rows,)."""
+    """Return 1 for each row whose scores at `weights` are right, and 0 for others, (n_rows,)."""
     xp = namespace(source.y)
 
     def part(rows: Any) -> Array:
@@ -265,10 +265,10 @@ def mean_gradient(public: GradientSource, params: Array) -> Array:
 
 # Anchors ----------------------------------------------------------------------------------------
 
-# Directions with less than this share of the top one's energy are rounding more than gradient.
+# Directions with less than this share of the top one's energy are mostly rounding.
 _FAINT = 1e-8
 
-# Share of the largest square of a singular value up to which others are hidden by rounding.
+# Squares of singular values up to this share of the largest are hidden by rounding.
 _HIDDEN = 1e-13
 
 # Most that rounding may hide of the energy of a gradient outside of the subspace.
@@ -314,12 +314,12 @@ class DenseEmbedded:
 class _Part:
     """Orthonormal directions ``weights @ anchors`` within one group of parameters."""
 
-    group: Any  # index of its columns in a gradient, or None for all of them
+    group: Any  # Index of its columns in a gradient, or None for all of them
     anchors: PerExampleGradients
     weights: Array  # (k, m), float64
-    rounding: float  # of one coordinate vector, in units of the norm of its gradient
+    rounding: float  # Rounding of one coordinate vector, in units of the norm of its gradient
     margin: float  # |g - B'Bg|^2 <= |g|^2 - |Bg|^2 + margin |g|^2, with Bg as computed
-    sound: Array  # (m,): False for anchors that take no part, of which products may be anything
+    sound: Array  # (m,): False for anchors that are not used, whose products may be anything
 
     def embed(self, grads: PerExampleGradients) -> Array:
         own = grads if self.group is None else grads.part(self.group)
@@ -333,7 +333,7 @@ class _Part:
         return self.weights @ self._shown(self.anchors.dot(own))
 
     def _shown(self, products: Array) -> Array:
-        """Products with anchors, zero for those that take no part (0 times inf is NaN)."""
+        """Products with anchors, zero for anchors that are not used (0 times inf is NaN)."""
         xp = namespace(products)
         return xp.where(self.sound, products, xp.zeros_like(products))
 
@@ -380,9 +380,10 @@ class AnchorSubspace:
 
 
 def group_sizes(n_components: int, sizes: Sequence[int], n_anchors: int) -> list[int]:
-    """Directions of each group: in proportion to the square root of its parameters.
+    """Number of directions of each group: in proportion to the square root of its parameters.
 
-    No more than it has parameters or anchors, and at least one (Yu et al., 2021, section 4).
+    At least one, and at most as many as the group has parameters or anchors (Yu et al., 2021,
+    section 4).
     """
     roots = [math.sqrt(size) for size in sizes]
     return [
@@ -401,10 +402,10 @@ def anchor_subspace(
 ) -> AnchorSubspace:
     """Top directions of public gradients.
 
-    `counts` are the directions of each group, fewer where the anchors span fewer. `groups` are
-    indices of the last axis of a gradient, or None for all of it. A random start goes through
-    `power_iterations` products with the anchors' second moment (Yu et al., 2021, Algorithm 2, use
-    1); None takes the exact eigenvectors. Randomness is public.
+    `counts` are the numbers of directions of each group; the result has fewer where the anchors
+    span fewer. `groups` are indices of the last axis of a gradient, or None for all of it. A random
+    start goes through `power_iterations` products with the anchors' second moment (Yu et al., 2021,
+    Algorithm 2, use 1); None computes the exact eigenvectors. Randomness is public.
     """
     return AnchorSubspace(
         tuple(
@@ -420,13 +421,13 @@ def _part(
 ) -> _Part:
     """Directions within one group.
 
-    Rounding, with g a gradient, B the directions as their weights M define them, K the exact
-    inner products of g with the anchors A, and u their relative error: the coordinates as
-    computed differ from ``B g = K M'`` by at most ``e |g|`` with ``e = (u + m eps) |A| |M|`` (by
-    rows, Cauchy-Schwarz), and ``H = B B'`` from the identity by what is computed of it and at
-    most ``e |A| |M|`` more. So ``|g - B'E|^2 = |g|^2 - 2 E.Bg + E H E' <= |g|^2 - |E|^2 +
-    |E|^2 |H - I| + 2 e |E| |g|``, of which the last two terms are the margin. Where it
-    is large, the faintest directions are left out.
+    Rounding, with g a gradient, B the directions as their weights M define them, K the exact inner
+    products of g with the anchors A, and u their relative error: the computed coordinates differ
+    from ``B g = K M'`` by at most ``e |g|`` with ``e = (u + m eps) |A| |M|`` (by rows,
+    Cauchy-Schwarz), and ``H = B B'`` differs from the identity by the computed difference and at
+    most ``e |A| |M|`` more. So ``|g - B'E|^2 = |g|^2 - 2 E.Bg + E H E' <= |g|^2 - |E|^2 + |E|^2 |H
+    - I| + 2 e |E| |g|``, where the last two terms are the margin. Where the margin is large, the
+    faintest directions are left out.
     """
     own = anchors if group is None else anchors.part(group)
     n_anchors, *shape = own.shape
@@ -446,7 +447,7 @@ def _part(
             weights, check = _power(gram, start, power, error)
         else:
             weights, check = _exact(gram, count), None
-        # Exactly zero: what rounding puts there would be multiplied by anchors out of range.
+        # Exactly zero: rounding errors there would be multiplied by anchors out of range.
         weights = xp.where(sound[None, :], weights, xp.zeros_like(weights))
         if check is not None:
             return _Part(group, own, weights, check.rounding, check.margin, sound)
@@ -459,10 +460,10 @@ def _part(
 
 @dataclass(frozen=True)
 class _Check:
-    """How good directions are, see :func:`_part`."""
+    """Quality of directions, see :func:`_part`."""
 
-    product: Array  # inner products of the directions, as computed
-    off: float  # how far that is from the identity, in Frobenius norm
+    product: Array  # Computed inner products of the directions
+    off: float  # Distance of these from the identity, in Frobenius norm
     condition: float
     rounding: float
     margin: float
@@ -482,7 +483,7 @@ class _Check:
 
     @property
     def good(self) -> bool:
-        """Whether rounding may hide more than is seen, and no direction can be faint.
+        """Whether the deviation is within possible rounding, and no direction can be faint.
 
         The least energy of a direction over the largest is at least ``1 / condition^2``.
         """
@@ -493,7 +494,7 @@ class _Check:
 def _sound(gram: Array) -> Array:
     xp = namespace(gram)
     energies = xp.linalg.diagonal(gram)
-    # An anchor that is not finite spoils its products with all others: those stay.
+    # An anchor that is not finite spoils its products with all others: the others are kept.
     finite = xp.isfinite(energies) & (energies < 1e200)
     return finite & xp.isfinite(xp.sum(xp.where(finite[:, None], gram * 0.0, 0.0), axis=0))
 
@@ -516,17 +517,17 @@ def _exact(gram: Array, count: int) -> Array:
 
 
 def _power(gram: Array, start: Array, iterations: int, error: float) -> tuple[Array, _Check | None]:
-    """The same for the span of a random start (m, k) after some power iterations.
+    """Weights for the span of a random start (m, k) after some power iterations, with a check.
 
     Cholesky factors make directions orthonormal at half the cost of a QR decomposition and
-    eigenvectors. Where they leave more to be seen than rounding may hide, eigenvectors
-    tell the faint directions, which may have to go: there is no check then.
+    eigenvectors. Where the deviation is larger than rounding may hide, eigenvectors identify the
+    faint directions, which may have to be removed: then no check is returned.
     """
     xp = namespace(gram)
     for _ in range(iterations - 1):
         start = xp.linalg.qr(gram @ start)[0]
     start = gram @ start
-    # Of a size that keeps their products in range, whatever that of the anchors is.
+    # Scaled so that products stay in range, whatever the size of the anchors.
     size = float(xp.max(xp.abs(start))) * math.sqrt(float(xp.sum(xp.linalg.diagonal(gram))))
     weights = start.T / max(size, 1e-300)
     for _ in range(3):
@@ -555,15 +556,15 @@ def _normalised(values: Array, vectors: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Singular:
-    """Squares of singular values of rows, from the largest, and singular vectors."""
+    """Squares of singular values of rows, in descending order, and singular vectors."""
 
     squares: np.ndarray  # (q,)
     rows: Array  # (m, width), in float64
-    # (q, m): left singular vectors of few rows. Right ones of others, (q, width).
+    # (q, m): left singular vectors, for few rows. Otherwise right ones, (q, width).
     vectors: Array
 
     def right(self, count: int | None = None) -> Array:
-        """The first right singular vectors, or all of them: for few rows a product for each."""
+        """The first right singular vectors, or all of them: for few rows each needs a product."""
         xp, vectors = namespace(self.rows), self.vectors[:count, :]
         if self.rows.shape[0] >= self.rows.shape[1]:
             return vectors
@@ -575,9 +576,9 @@ class Singular:
 def by_products(rows: Array) -> Singular:
     """Singular values and vectors of rows.
 
-    By inner products in float64, of rows or of columns, whichever are fewer: that takes a third of
-    the time. Rounding moves a vector by a share of about 1e-16 of the largest square over its own;
-    those of which it hides the square are left out.
+    By inner products in float64, of rows or of columns, whichever are fewer: this needs a third of
+    the time. Rounding moves a vector by about 1e-16 times the largest square over the square of its
+    own singular value; vectors whose square is hidden by rounding are left out.
     """
     xp, few = namespace(rows), rows.shape[0] < rows.shape[1]
     rows = xp.astype(rows, xp.float64, copy=False)
@@ -588,9 +589,9 @@ def by_products(rows: Array) -> Singular:
 
 
 def signed(directions: Array) -> Array:
-    """Directions in rows, of which rounding no longer decides the sign (and so the noise)."""
+    """Directions in rows, with signs (and so noise) that do not depend on rounding."""
     xp = namespace(directions)
-    cubes = directions * directions * directions  # in a fifth of the time of a power
+    cubes = directions * directions * directions  # takes a fifth of the time of a power
     negative = xp.sum(cubes, axis=1) < 0
     return xp.where(negative[:, None], -directions, directions)
 

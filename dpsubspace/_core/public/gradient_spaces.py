@@ -1,9 +1,9 @@
-"""Spaces that gradients are seen in: coordinates of unit gradients, and of directions of a set.
+"""Spaces that represent gradients: coordinates of unit gradients, and directions of a set.
 
-A space is made of public rows alone. What it is asked about private rows are coordinates of each
-of them, which are a function of that row and of public numbers.
+A space is made from public rows alone. For private rows it computes coordinates of each row, which
+are a function of that row and of public numbers.
 
-Of a linear model with softmax or any other loss, the gradient by the weights is ``x r^T``, with r
+For a linear model with softmax or any other loss, the gradient by the weights is ``x r^T``, with r
 the residual of the scores. Averaged over labels drawn at random, the second moment of such
 gradients at zero weights is that of the rows times that of the labels: directions of gradients are
 directions of features, each once for every contrast of labels. The share of the energy of a
@@ -31,18 +31,18 @@ from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.records import RowMap
 
 # Whitened tasks ---------------------------------------------------------------------------------
-# Public tasks in coordinates in which no feature, direction or unit of a target stands out.
+# Public tasks in coordinates with equal weight of all features, directions and units of targets.
 #
 # Rows and targets are centred task by task, since intercepts of tasks differ. Columns are divided
-# by their standard deviations, and then turned and scaled so that their pooled covariance within
-# tasks is the identity. Targets are divided by the standard deviation of their task: what a
-# direction explains is then a share of its variance, whatever the unit.
+# by their standard deviations, and then rotated and scaled so that their pooled covariance within
+# tasks is the identity. Targets are divided by the standard deviation of their task: the part that
+# a direction explains is then a share of the variance, whatever the unit.
 
-# From so many rows on a task has a mean of its own. With fewer no statistic of centred rows is
-# unbiased (four different rows are needed), and all tasks that are smaller share a mean.
+# A task with at least this many rows has a mean of its own. With fewer no statistic of centred rows
+# is unbiased (four different rows are needed), and all smaller tasks share a mean.
 OWN_MEAN = 4
 
-# Directions with less than this share of the variance of the strongest are rounding.
+# Directions with less than this share of the variance of the strongest are rounding errors.
 _FAINT = 1e-10
 
 
@@ -52,16 +52,15 @@ class WhitenedTasks:
     # (m, c): centred, and of variance 1 in each task that has any variance.
     targets: np.ndarray
     sizes: np.ndarray  # (T,): rows of each task
-    # (d, r): what a difference of two rows in the users' columns is multiplied by to be
-    # white.
+    # (d, r): factor that makes the difference of two rows in the users' columns white.
     unmixing: np.ndarray
-    # (r,): of scaled columns along each coordinate, before they were made equal: largest
-    # first.
+    # (r,): variances of scaled columns along each coordinate, before they were made equal, in
+    # descending order.
     variances: np.ndarray
     shrinkage: float  # Weight of the identity beside the covariance of scaled columns, in [0, 1]
     # (d,): standard deviation of each column within tasks; 0 where it is constant.
     scale: np.ndarray
-    degrees: int  # Rows less the number of means that were taken
+    degrees: int  # Number of rows less the number of estimated means
 
     @property
     def slices(self) -> list[slice]:
@@ -70,10 +69,10 @@ class WhitenedTasks:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """Share of each task and output (T, c) in a sum over tasks: that of its rows.
+        """Weight of each task and output (T, c) in a sum over tasks: the share of its rows.
 
-        Tasks with few rows say little, and say it with much noise. A target that is
-        constant says nothing.
+        Tasks with few rows carry little information, with much noise. A constant target carries
+        none.
         """
         weights = np.stack([np.any(self.targets[task] != 0, axis=0) for task in self.slices])
         weights = weights * self.sizes[:, None]
@@ -106,10 +105,10 @@ def whitened_tasks(sets: Sequence[np.ndarray], targets: np.ndarray) -> WhitenedT
 
 
 def _centred(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
-    """Rows about the mean of their task, or of all small tasks, and what that leaves of them.
+    """Rows about the mean of their task, or of all small tasks, and their degrees of freedom.
 
-    A row of the same task is subtracted first: what is constant is then 0 and not rounding, and a
-    large offset takes no digits from what varies.
+    A row of the same task is subtracted first: constants are then 0 without rounding errors, and a
+    large offset takes no digits from the variation.
     """
     starts = np.cumsum(sizes) - sizes
     shared = int(np.argmin(sizes >= OWN_MEAN))  # the first small task, if there is one
@@ -124,7 +123,7 @@ def _centred(values: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _mean_square(values: np.ndarray, count: int) -> np.ndarray:
-    """Sums of squares of columns over `count`, without overflow on the way."""
+    """Sums of squares of columns over `count`, without overflow in between."""
     largest = np.abs(values).max(axis=0, initial=0.0)
     scaled = values / np.where(largest > 0, largest, 1.0)
     return largest**2 * np.sum(scaled**2, axis=0) / count
@@ -147,8 +146,8 @@ def _variances(rows: np.ndarray, degrees: int) -> tuple[np.ndarray, np.ndarray]:
 def _shrinkage(variances: np.ndarray, d: int, degrees: int) -> float:
     """Weight of the identity in the estimate of a correlation matrix (d, d).
 
-    The oracle approximating shrinkage of Chen, Wiesel, Eldar, Hero (2010), of mean variance 1. It
-    goes to 0 with the number of rows, unless columns are not correlated at all.
+    The oracle approximating shrinkage of Chen, Wiesel, Eldar, Hero (2010), for a mean variance of
+    1. It goes to 0 with the number of rows, unless columns are not correlated at all.
     """
     square = float(np.sum(variances**2)) / max(d, 1) ** 2
     excess = (degrees + 1) * (square - 1 / max(d, 1))
@@ -156,7 +155,7 @@ def _shrinkage(variances: np.ndarray, d: int, degrees: int) -> float:
 
 
 def _standardised(targets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Centred targets over their standard deviation, which small tasks share; zeros stay."""
+    """Centred targets over their standard deviation, which small tasks share; zeros stay zeros."""
     starts = np.cumsum(sizes) - sizes
     largest = np.maximum.reduceat(np.abs(targets), starts, axis=0)
     small = sizes < OWN_MEAN
@@ -173,12 +172,11 @@ def _standardised(targets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 # Distances --------------------------------------------------------------------------------------
-# Distances between sets of rows by which others rank public data.
+# Distances between sets of rows by which other methods rank public data.
 #
-# Functions of arrays that have been checked. Nothing here adds noise: a distance from private rows
-# is not private.
+# Functions of checked arrays. Nothing here adds noise: a distance from private rows is not private.
 
-# Weight of the penalty on the probe, beside the mean loss of rows that are scaled to one length.
+# Weight of the penalty of the probe, relative to the mean loss of rows scaled to one length.
 _PENALTY = 1e-3
 
 
@@ -197,7 +195,7 @@ class LabelledRows:
 
     def scaled(self, scale: float) -> LabelledRows:
         X = self.X.astype(np.float64, copy=True)
-        if sparse.issparse(X):  # which scipy would multiply by the inverse, and that may be inf
+        if sparse.issparse(X):  # scipy would multiply by the inverse, which may be inf
             X.data /= scale
         else:
             X /= scale
@@ -216,7 +214,7 @@ def fisher_distance(first: LabelledRows, second: LabelledRows) -> float:
     a, b = (fisher_information(rows.scaled(scale)) for rows in (first, second))
     known = a + b > 0
     a, b = a[known] / (a + b)[known], b[known] / (a + b)[known]
-    if not (a.any() and b.any()):  # an empty set of features is like itself and like no other
+    if not (a.any() and b.any()):  # an empty set of features equals itself and no other
         return 1.0 if a.any() or b.any() else 0.0
     difference = a / np.linalg.norm(a) - b / np.linalg.norm(b)
     return float(difference @ difference / 2)
@@ -252,13 +250,13 @@ def _probabilities(X: Any, codes: np.ndarray) -> np.ndarray:
 def transport_cost(first: LabelledRows, second: LabelledRows) -> float:
     """Mean cost of the cheapest pairing of the rows of two sets of one size.
 
-    A pair costs the squared distance of its rows, and with labels the squared Wasserstein distance
-    of the Gaussians of its two classes besides.
+    A pair costs the squared distance of its rows; with labels, also the squared Wasserstein
+    distance of the Gaussians of its two classes.
     """
     scale = _common_scale(first, second)
     first, second = first.scaled(scale), second.scaled(scale)
     if not (sparse.issparse(first.X) or sparse.issparse(second.X)):
-        # Costs do not change if all rows are shifted, and rounding is least about their mean.
+        # Costs do not change if all rows are shifted, and rounding is smallest about their mean.
         middle = (first.X.mean(axis=0) + second.X.mean(axis=0)) / 2
         first, second = (replace(rows, X=rows.X - middle) for rows in (first, second))
     inner = _dense(first.X @ second.X.T)
@@ -267,13 +265,13 @@ def transport_cost(first: LabelledRows, second: LabelledRows) -> float:
     if first.codes is not None and second.codes is not None:
         extra = label_costs(first, second, inner)[first.codes][:, second.codes]
     chosen = linear_sum_assignment(costs + extra)
-    # From differences, which are exactly zero for equal rows; costs were rounded.
+    # From differences, which are exactly zero for equal rows; the costs above have rounding errors.
     moved = _squares(first.X[chosen[0]] - second.X[chosen[1]]).mean() + extra[chosen].mean()
     return float(moved) * scale * scale
 
 
 def label_costs(first: LabelledRows, second: LabelledRows, inner: np.ndarray) -> np.ndarray:
-    """Squared 2-Wasserstein distance of the Gaussians of each two classes, one of each set.
+    """Squared 2-Wasserstein distances of the Gaussians of two classes, one from each set.
 
     ``|m - m'|^2 + tr S + tr S' - 2 tr (S^1/2 S' S^1/2)^1/2``, where the last trace is the nuclear
     norm of ``S^1/2 S'^1/2``. With the centred rows A and B of both classes, ``S = A^T A / n`` and
@@ -300,7 +298,7 @@ def label_costs(first: LabelledRows, second: LabelledRows, inner: np.ndarray) ->
 def _gaussians(rows: LabelledRows) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
     """Mean (c, d) and trace of the covariance (c,) of each class, and its rows.
 
-    A class that no row has is of no cost to anyone: its numbers are never asked for.
+    A class without rows has no cost: its numbers are never used.
     """
     codes = rows.codes
     assert codes is not None
@@ -322,17 +320,17 @@ def _dense(X: Any) -> np.ndarray:
 
 # Spaces of gradients ----------------------------------------------------------------------------
 
-# Directions of gradients that are compared where nothing else is asked for, as in the paper.
+# Default number of directions of gradients that are compared, as in the paper.
 COMPONENTS = 16
 
-# Most directions of a public span. Noise of a second moment grows with their square root.
+# Most directions of a public span. The noise of a second moment grows with their square root.
 WIDEST = 200
 
-# Rows of each public set whose gradients by a module span the space: a gradient costs a pass
+# Rows of each public set whose gradients by a module span the space: a gradient needs a pass
 # through the module for every block of others.
 _ANCHORS = 256
 
-# Rows that go through a module between two looks at their products with the anchors.
+# Rows that go through a module before their products with the anchors are used.
 _ROWS = 4096
 
 
@@ -342,15 +340,15 @@ class GradientSpace(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Number of dimensions that gradients, or rows in their place, have."""
+        """Number of dimensions of gradients, or of rows in their place."""
         ...
 
     def spanned(self, sets: Sequence[np.ndarray], count: int) -> tuple[Self, list[int]]:
-        """The leading directions of each public set, one set after the other; how many of each."""
+        """The leading directions of all public sets in turn, and the number of each set."""
         ...
 
     def joined(self) -> Self:
-        """Orthonormal directions of the same span, at most `WIDEST` of them."""
+        """Orthonormal directions of the same span, at most `WIDEST`."""
         ...
 
     def embedded(self, X: Any) -> Any:
@@ -366,7 +364,7 @@ class GradientSpace(Protocol):
         ...
 
     def in_features(self, directions: np.ndarray) -> np.ndarray:
-        """Directions (k, width) as those of features, where gradients have any."""
+        """Directions (k, width) as directions of features, where that is possible."""
         ...
 
 
@@ -376,7 +374,7 @@ class GradientSpace(Protocol):
 @dataclass(frozen=True)
 class FeatureSpace:
     n_features: int  # Columns of the rows
-    # (q, n_features): directions of features, of length 1; None is all of the space.
+    # (q, n_features): directions of features, of length 1; None stands for the whole space.
     axes: np.ndarray | None = None
 
     @property
@@ -410,7 +408,7 @@ class FeatureSpace:
         return _coordinates(X, self.in_features(directions)) ** 2
 
     def apart(self, X: Any, others: Any) -> np.ndarray:
-        """Coordinates of differences of unit rows, over their lengths; zero where these are."""
+        """Coordinates of differences of unit rows, over their lengths; zero for equal rows."""
         assert self.axes is not None
         first, second = (
             unit_rows(rows.toarray() if sparse.issparse(rows) else rows) for rows in (X, others)
@@ -462,13 +460,13 @@ def _leading_features(rows: np.ndarray, count: int, *, centered: bool = False) -
 class ModuleSpace:
     """Gradients of a module at its weights, in coordinates of directions of public gradients.
 
-    Labels are drawn at random, alike for all classes, as those of the paper are.
+    Labels are drawn uniformly from all classes, as in the paper.
     """
 
-    # Of the anchors, the public rows that directions are made of; no rows at first.
+    # Gradients of the anchors, the public rows that define directions; no rows at first.
     gradients: ModuleGradients
-    n_classes: int  # Labels to draw from
-    seed: int  # Of the labels; public
+    n_classes: int  # Number of labels to draw from
+    seed: int  # Seed of the labels; public
     # (q, m): directions, as weights of the gradients of m anchors; none at first.
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 

@@ -1,4 +1,4 @@
-"""Subspaces that gradients are embedded on, the one that public rows span, and their angles."""
+"""Subspaces for gradient embeddings, the subspace that public rows span, and angles."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dpsubspace._core.rows.features import Features
 # Inner products ---------------------------------------------------------------------------------
 # Leading directions of gradients and the angles between them, from inner products alone.
 #
-# Directions are kept as weights of the gradients that they are made of: with K the inner products
+# Directions are stored as weights of the gradients that they are made of: with K the inner products
 # of some gradients and u an eigenvector of K with eigenvalue l, the weights ``u / sqrt(l)`` give a
-# unit vector, and two of different eigenvectors are orthogonal. What two sets of directions have in
-# common then follows from inner products of gradients of both sets, and no gradient is formed.
+# unit vector, and two of different eigenvectors are orthogonal. The overlap of two sets of
+# directions then follows from inner products of gradients of both sets, and no gradient is formed.
 
-# Directions with less than this share of the energy of the strongest are rounding, and rows that
-# are this near to the span of others, beside the longest, add no direction to it.
+# Directions with less than this share of the energy of the strongest are rounding errors, and rows
+# that are this near to the span of others, relative to the longest, add no direction to it.
 _FAINT = 1e-10
 
-# Up to so many gradients all eigenvectors are found; of more, the leading ones by Lanczos
-# iteration, which takes some products with K.
+# Up to this many gradients all eigenvectors are computed; for more, the leading ones by Lanczos
+# iteration, which needs some products with K.
 _ALL = 400
 
 
@@ -43,10 +43,10 @@ def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
     values = vectors = None
     if m > _ALL and 4 * count < m:
         try:
-            # The same start every time: randomness has no place here.
+            # The same start every time: the result must not be random.
             start = np.random.default_rng(0).standard_normal(m)
             values, vectors = eigsh(_symmetric(gram), k=count, v0=start, tol=0)
-        except ArpackError:  # it has not converged
+        except ArpackError:  # no convergence
             pass
     if values is None or vectors is None:
         values, vectors = eigh(gram, subset_by_index=(m - count, m - 1))
@@ -57,7 +57,7 @@ def leading_weights(gram: np.ndarray, count: int) -> np.ndarray:
 
 
 def _symmetric(matrix: np.ndarray) -> LinearOperator:
-    """Products with a matrix, which take its time to be read: only half of it is."""
+    """Products with a matrix, limited by the time to read it: only half of it is read."""
     (symv,) = get_blas_funcs(("symv",), (matrix,))
     matrix = np.asfortranarray(matrix.T)  # no copy where rows are contiguous
     product: dict[str, Any] = {"matvec": lambda x: symv(1.0, matrix, x), "dtype": matrix.dtype}
@@ -65,13 +65,13 @@ def _symmetric(matrix: np.ndarray) -> LinearOperator:
 
 
 def orthonormal(gram: np.ndarray, most: int) -> np.ndarray:
-    """Weights (q, k) of orthonormal directions that k others span, at most so many.
+    """Weights (q, k) of orthonormal directions in the span of k others, at most `most`.
 
-    By the inner products (k, k) of the directions. What many of them have in common comes first.
+    By the inner products (k, k) of the directions. Directions that many of them share come first.
     """
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1][:most], vectors[:, ::-1][:, :most]
-    # What two sets have in common twice is left once, and not as rounding.
+    # A direction that two sets share remains once, and does not come again as rounding error.
     clear = values > 1e-8 * values[0]
     return vectors[:, clear].T / np.sqrt(values[clear])[:, None]
 
@@ -101,7 +101,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 def principal_angles(A: Any, B: Any) -> np.ndarray:
     """All of the angles, the largest first: a deprecated name, which goes in version 0.3."""
     larger, smaller = sorted(_bases(A, B), key=lambda basis: -basis.shape[1])
-    # Sines have the digits of small angles, and cosines those of large ones.
+    # Sines have the digits of small angles, and cosines those of large angles.
     products = larger.T @ smaller
     sines = svdvals(smaller - larger @ products)
     return np.arctan2(sines, svdvals(products)[::-1])
@@ -193,10 +193,10 @@ def _basis(name: str, given: Any) -> np.ndarray:
 class Directions:
     """Orthonormal directions (q, width) of features and the public energy along each.
 
-    `outside` is what public rows let expect of any direction off their span.
+    `outside` is the expected energy along any direction off their span, by public rows.
     """
 
-    found: Callable[[int], Array]  # The first so many directions, found when they are asked for
+    found: Callable[[int], Array]  # The first directions, computed on request
     energies: np.ndarray
     outside: float
     width: int
@@ -210,7 +210,7 @@ class Directions:
 
     @property
     def total(self) -> float:
-        """Public energy along all directions that there are."""
+        """Public energy along all directions of the space."""
         others = self.width - len(self.energies)
         return float(self.energies.sum()) + self.outside * others
 
@@ -223,18 +223,17 @@ def principal_directions(rows: Features, features: Features) -> Directions:
     """Principal directions of public rows.
 
     The public rows are bounded but not shifted. Where the private `features` are shifted, public
-    rows are by their own mean: from another they would first of all be apart by the difference of
-    the two.
+    rows are centred at their own mean: otherwise the difference of the two means would dominate.
 
-    Fewer rows than columns know nothing of most directions. What one row has outside of the
-    others' span tells how much there is (leave one out, in closed form by the inverse of
-    the Gram matrix): directions are taken to have no less than that, spread evenly.
+    Fewer rows than columns show nothing about most directions. The part of one row outside of the
+    span of the others shows how much energy there is (leave one out, in closed form by the inverse
+    of the Gram matrix): directions are assumed to have no less than that, spread evenly.
 
-    They are those of :func:`by_products`, and subspaces measure how orthogonal theirs are.
+    They are computed by :func:`by_products`, and subspaces measure how orthogonal they are.
     """
     formed = rows.at(slice(0, rows.n_samples)).dense()
     xp = namespace(formed)
-    rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # what equal rows may leave
+    rounding = 1e-28 * float(xp.sum(formed * formed)) / rows.n_samples  # rounding of equal rows
     if features.shift is not None:
         formed = formed - xp.mean(formed, axis=0)[None, :]
         if features.shift.constant is not None:
@@ -273,18 +272,18 @@ class Subspace(Protocol):
 
     @property
     def margin(self) -> float:
-        """What rounding can hide of the energy of a gradient outside, as a share of it all."""
+        """Bound on the energy outside that rounding can hide, as a share of the gradient's."""
         ...
 
     @property
     def rounding(self) -> float:
-        """What rounding can do to coordinates, or to a lift, in units of the vector's norm."""
+        """Rounding error of coordinates, or of a lift, in units of the vector's norm."""
         ...
 
     def embed(self, grads: PerExampleGradients) -> Embedded: ...
 
     def lift(self, coordinates: Array) -> Array:
-        """Gradient with given coordinates, flat as they come."""
+        """Gradient with given coordinates, which are flat."""
         ...
 
     def coordinates(self, gradient: Array) -> Array:
@@ -299,8 +298,8 @@ class Subspace(Protocol):
 class FeatureSubspace:
     """All gradients of a linear model by features in the span of some directions.
 
-    That span has ``q c`` dimensions for q directions and c columns of scores. It does not
-    depend on the parameters, and a gradient's part in it is an outer product as well.
+    The subspace has ``q c`` dimensions for q directions and c columns of scores. It does not depend
+    on the parameters, and the part of a gradient in it is an outer product as well.
     """
 
     basis: Array  # (q, width): orthonormal directions of features, in float64
@@ -319,7 +318,7 @@ class FeatureSubspace:
         return 1.01 * (self._off + 4 * self.rounding)
 
     @cached_property
-    def _off(self) -> float:  # every chunk asks, and the product is as large as those of a chunk
+    def _off(self) -> float:  # used by every chunk, and as large a product as those of a chunk
         off = self.basis @ self.basis.T
         off = off - as_like(np.eye(off.shape[0]), off)
         return math.sqrt(float(namespace(off).sum(off * off)))
@@ -332,7 +331,7 @@ class FeatureSubspace:
     def embed(self, grads: Any) -> OuterEmbedded | DenseEmbedded:
         if isinstance(grads, DenseGradients):
             xp, (m, width, c) = namespace(grads.rows), grads.shape
-            found = self.basis @ xp.reshape(grads.rows, (m, width, c))  # one product a gradient
+            found = self.basis @ xp.reshape(grads.rows, (m, width, c))  # one product per gradient
             return DenseEmbedded(xp.reshape(found, (m, -1)))
         assert isinstance(grads, OuterGradients) and grads.products is not None
         return OuterEmbedded(grads.products, grads.residuals)

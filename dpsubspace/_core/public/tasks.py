@@ -1,13 +1,12 @@
 """The few directions of features that matter for regression in all public tasks.
 
 The model is ``y = x' B a_t + noise`` in task t, with one B (d, k) for all tasks: a private task
-then needs k numbers instead of d. Nothing here sees a private row.
+then needs k numbers instead of d. No private row is used here.
 
-Design note. Everything is estimated in white coordinates (`whitened`), where the method of
-moments and the pair statistic are about B and not about the shape of the rows. The pair statistic
-of Duchi, Feldman, Hu, Talwar (2022) is for rows and targets of mean zero. Rows about the mean
-of their task are no longer independent, and what has to be taken off so that the mean is exact
-again is in :func:`_pairs`.
+Design note. Everything is estimated in white coordinates (`whitened`), where the method of moments
+and the pair statistic depend on B and not on the shape of the rows. The pair statistic of Duchi,
+Feldman, Hu, Talwar (2022) is for rows and targets of mean zero. Rows about the mean of their task
+are no longer independent, and the correction that makes the mean exact again is in :func:`_pairs`.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from dpsubspace._core.ground.checks import check_choice, check_integer
 from dpsubspace._core.public.gradient_spaces import OWN_MEAN, WhitenedTasks, whitened_tasks
 from dpsubspace._core.rows.affine import Affine
 
-# What models of tasks are like ------------------------------------------------------------------
-# What models of tasks are like, by public tasks: their mean, their covariance, and the noise.
+# Distribution of models of tasks ----------------------------------------------------------------
+# Distribution of models of tasks, by public tasks: their mean, their covariance, and the noise.
 #
-# A mixed model: the coefficients of each task are drawn from one normal distribution. It is found
-# by expectation and maximisation (Laird, Ware, 1982). Nothing here sees a private row.
+# A mixed model: the coefficients of each task are drawn from one normal distribution. It is fitted
+# by expectation and maximisation (Laird, Ware, 1982). No private row is used here.
 
-# Rounds, and the variance that every coefficient has at least, over that of the noise.
+# Number of rounds, and least variance of every coefficient, over that of the noise.
 _PRIOR_ROUNDS, _LEAST_PRIOR = 50, 1e-6
 
-# Variance of coefficients to start from, over that of the targets.
+# Initial variance of coefficients, over that of the targets.
 _START = 0.1
 
 
@@ -54,7 +53,7 @@ class TaskPrior:
 def task_prior(
     sets: Sequence[np.ndarray], targets: Sequence[np.ndarray], affine: Affine, *, intercept: bool
 ) -> TaskPrior:
-    """Fit the distribution to public tasks, of rows that `affine` maps column by column."""
+    """Fit the distribution to public tasks, with rows that `affine` maps column by column."""
     first = 0 if intercept else 1
     rows = [_rows(part, affine)[:, first:] for part in sets]
     grams = np.stack([part.T @ part for part in rows])
@@ -80,11 +79,11 @@ def task_prior(
 def label_task_prior(
     sets: Sequence[np.ndarray], labels: Sequence[np.ndarray], affine: Affine, *, intercept: bool
 ) -> TaskPrior:
-    """The same of logistic models of labels 0 and 1, in log-odds; noise is said to be 1.
+    """Fit the prior of logistic models of labels 0 and 1, in log-odds; its noise is set to 1.
 
-    Each round replaces the labels by targets of least squares about the models of the last one
-    (penalised quasi-likelihood; Breslow, Clayton, 1993), by weights that make a parabola above the
-    loss, so that models are finite also where a task has one class alone.
+    Each round replaces the labels by targets of least squares about the models of the previous
+    round (penalised quasi-likelihood; Breslow, Clayton, 1993), with weights that give a parabola
+    above the loss, so that models are finite also where a task has only one class.
     """
     first = 0 if intercept else 1
     rows = [_rows(part, affine)[:, first:] for part in sets]
@@ -106,7 +105,7 @@ def label_task_prior(
 
 
 def _embedded(mean: np.ndarray, covariance: np.ndarray, noise: float, first: int) -> TaskPrior:
-    """A prior with a constant, of one whose models have none where `first` is 1."""
+    """A prior with a constant, from one whose models have no constant where `first` is 1."""
     width = len(mean) + first
     whole, embedded = np.zeros(width), np.zeros((width, width))
     whole[first:], embedded[first:, first:] = mean, covariance
@@ -131,14 +130,14 @@ def _left(
 # Matrices up to this size are formed to find their largest eigenvalue.
 _FORMED = 300
 
-# Permutations of targets that the spectrum is held against: the largest eigenvalue of 19 exceeds
+# Permutations of targets with which the spectrum is compared: the largest eigenvalue of 19 exceeds
 # a further one with probability 0.95.
 _PERMUTATIONS = 19
 
-# Targets beyond this quantile of their magnitudes count as at it, for the method of moments.
+# For the method of moments, targets are clipped to this quantile of their magnitudes.
 _WINSORISED = 0.95
 
-# Rounds of the alternating method, and the sine of the turn below which it has ended.
+# Rounds of the alternating method, and the sine of the angle between rounds below which it ends.
 _ROUNDS, _SETTLED = 20, 1e-3
 
 
@@ -148,14 +147,13 @@ class TaskSubspace:
     # first j directions span the j leading ones.
     directions: np.ndarray
     components: np.ndarray  # (k, d): orthonormal rows of the same span, in the same order
-    # (q,): eigenvalues of the method's matrix from the largest, of which the leading k
-    # belong to the directions. With tasks, about the mean share of the variance of a target that
-    # each explains ("moments" and "ridge": less than that). With features, variances of scaled
-    # columns.
+    # (q,): eigenvalues of the method's matrix in descending order; the leading k belong to the
+    # directions. With tasks, about the mean share of the variance of a target that each explains
+    # ("moments" and "ridge": less than that). With features, variances of scaled columns.
     spectrum: np.ndarray
-    mean: np.ndarray  # (d,): of all public rows
-    # (d, q): the other directions in which public rows vary, where they are asked for; likewise
-    # of about unit second moment, and uncorrelated with the first.
+    mean: np.ndarray  # (d,): mean of all public rows
+    # (d, q): the other directions in which public rows vary, where they are requested; they also
+    # have about unit second moment, and are uncorrelated with the first ones.
     others: np.ndarray | None = None
 
 
@@ -169,11 +167,11 @@ def task_subspace(
 ) -> TaskSubspace:
     """Estimate the span of the coefficients of public tasks, and with `whole` other directions.
 
-    A set of checked rows is a task, and so is each column of `targets` (m, c), which are in the
-    order of the sets. `subspace` is a row of `METHODS`. With "auto" for `n_components` those
-    directions are kept that explain more of the targets than any direction explains of targets that
-    are permuted within tasks ("features": those of more variance than uncorrelated columns would
-    have by chance), and at least one.
+    Each set of checked rows is a task, and so is each column of `targets` (m, c), whose rows are in
+    the order of the sets. `subspace` is a row of `METHODS`. With "auto" for `n_components`, the
+    directions that explain more of the targets than any direction explains of targets permuted
+    within tasks are kept ("features": those of more variance than uncorrelated columns would have
+    by chance), and at least one.
     """
     method = METHODS[check_choice("subspace", subspace, list(METHODS))]
     wanted = _wanted(n_components)
@@ -192,7 +190,7 @@ def task_subspace(
 
 
 def _wanted(n_components: int | str) -> int | None:
-    """Number of directions that is asked for; None where tasks decide."""
+    """Requested number of directions; None where tasks decide."""
     if n_components == "auto":
         return None
     if isinstance(n_components, str):
@@ -261,17 +259,17 @@ def _most(tasks: WhitenedTasks, wanted: int | None, *, of_features: bool) -> int
 def _unit_directions(
     sets: Sequence[np.ndarray], mean: np.ndarray, tasks: WhitenedTasks, vectors: np.ndarray
 ) -> np.ndarray:
-    """The span of white `vectors` (r, k) in users' columns (d, k), of about unit second moment.
+    """The span of white `vectors` (r, k) in users' columns (d, k), with about unit second moment.
 
-    It is that about the mean of all rows, so means of tasks that are apart are part of it. That of
-    uncorrelated columns counts as one more row for each coordinate: where rows are few,
-    directions that were chosen by them vary more along them than along others.
+    The second moment is about the mean of all rows, so differences between means of tasks are part
+    of it. The moment of uncorrelated columns counts as one more row for each coordinate: where rows
+    are few, the chosen directions vary more along these rows than along others.
     """
     directions = tasks.unmixing @ vectors
     more = tasks.rows.shape[1]
     scores = [(rows - mean) @ directions for rows in sets]
     spread = np.sqrt(more) * tasks.scale[:, None] * directions
-    # Without squares, which would lose what is small beside distances of far tasks.
+    # Without squares, which would lose small numbers beside the distances of far tasks.
     triangle = np.linalg.qr(np.concatenate([*scores, spread]), mode="r")
     triangle = triangle / np.sqrt(sum(map(len, sets)) + more)
     return solve_triangular(triangle.T, directions.T, lower=True).T
@@ -280,9 +278,9 @@ def _unit_directions(
 def _orthonormal(directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Orthonormal rows (k, d) of the span of some columns (d, k), and signs for the columns.
 
-    The largest weight of each component is positive, so that rounding does not decide it.
+    The largest weight of each component is positive, so that the sign does not depend on rounding.
     """
-    # Rows from the largest: units of columns may be so far apart that all directions seem to be
+    # Rows in descending order: units of columns may differ so much that all directions seem to be
     # that of the smallest unit, and Householder's method finds the others only in this order.
     order = np.argsort(-np.abs(directions).max(axis=1), kind="stable")
     order = order[: np.count_nonzero(np.any(directions != 0, axis=1))]  # zeros stay zeros
@@ -318,7 +316,7 @@ class _Matrix(NamedTuple):
             options: Any = {"which": "LA", "v0": start, "tol": 1e-3}
             try:
                 return float(eigsh(_operator(r, self._times), k=1, **options)[0][0])
-            except ArpackError:  # it has not converged
+            except ArpackError:  # no convergence
                 pass
         return float(eigh(self.dense(), eigvals_only=True, subset_by_index=(r - 1, r - 1))[0])
 
@@ -331,24 +329,24 @@ class _Matrix(NamedTuple):
 def _pairs(tasks: WhitenedTasks) -> _Matrix:
     """Weighted mean over tasks of unbiased estimates of ``b b'``, b the covariances with y.
 
-    Let a_i and b_i be a row and a target about the means of a task of m rows, s the sum of
-    a_i b_i, Q that of b_i^2 a_i a_i', G that of a_i a_i' and v that of b_i^2. For a pair of rows
-    ``h(i, j) = (x_i - x_j) (y_i - y_j) / 2`` has the covariance as its mean, whatever the
-    intercept, and so ``h(i, j) h(k, l)'`` has ``b b'`` for four different rows. The mean of that
-    over all fours is ::
+    Let a_i and b_i be a row and a target about the means of a task of m rows, s the sum of a_i b_i,
+    Q that of b_i^2 a_i a_i', G that of a_i a_i' and v that of b_i^2. For a pair of rows ``h(i, j) =
+    (x_i - x_j) (y_i - y_j) / 2`` has the covariance as its mean, for any intercept, and so ``h(i,
+    j) h(k, l)'`` has the mean ``b b'`` for four different rows. Its mean over all sets of four is
+    ::
 
         ((m - 1) (m - 2) s s' - m (m - 1) Q + v G) / (m (m - 1) (m - 2) (m - 3))
 
-    Nothing is assumed of the distribution. With the form for means that are known,
-    ``(s s' - Q) / (m (m - 1))``, the mean is off by ``-2 b b' / m``, which turns nothing, and by
-    ``(2 V - w I) / m^2``, V the covariance of the products a_i b_i and w the variance of y, for
-    large m: harmless for normal rows or large tasks, but not for small ones of skewed columns.
-    Without Q it is off by ``V / m``. Tasks with fewer than four rows have no exact estimate: they
-    are about a mean that they share, and for them the form for known means is taken.
+    This holds for any distribution. With the form for known means, ``(s s' - Q) / (m (m - 1))``,
+    the bias of the mean is ``-2 b b' / m``, which does not turn directions, and ``(2 V - w I) /
+    m^2``, V the covariance of the products a_i b_i and w the variance of y, for large m: harmless
+    for normal rows or large tasks, but not for small ones of skewed columns. Without Q the bias is
+    ``V / m``. Tasks with fewer than four rows have no exact estimate: they are centred at a mean
+    that they share, and the form for known means is used for them.
     """
     m, weights = tasks.sizes[:, None].astype(np.float64), tasks.weights
     own = m >= OWN_MEAN
-    far = np.where(own, m, OWN_MEAN)  # so that nothing is divided by zero
+    far = np.where(own, m, OWN_MEAN)  # avoids division by zero
     crossed = weights / np.where(own, far * (far - 3), m * (m - 1))
     squared = weights / np.where(own, (far - 2) * (far - 3), m * (m - 1))
     even = np.where(own, weights / (far * (far - 1) * (far - 2) * (far - 3)), 0.0)
@@ -361,7 +359,7 @@ def _pairs(tasks: WhitenedTasks) -> _Matrix:
 
 
 def _operator(size: int, times: Callable[[np.ndarray], np.ndarray]) -> Any:
-    made: Any = LinearOperator  # of which pyright sees another signature
+    made: Any = LinearOperator  # pyright sees another signature
     return made((size, size), matvec=times, dtype=np.float64)
 
 
@@ -379,13 +377,13 @@ def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _above_permuted(tasks: WhitenedTasks, most: int) -> int:
-    """Eigenvalues of the pair statistic that are above all those of permuted targets.
+    """Number of eigenvalues of the pair statistic above all those of permuted targets.
 
     Targets are permuted within tasks, where rows that explain nothing could have any of them.
-    (Permuting leaves the variance that is explained in the noise. That is where it belongs:
-    the noise of ``x y`` along other directions has the variance of y, explained or not.)
+    (Permuting leaves the explained variance in the noise. That is where it belongs: the noise of
+    ``x y`` along other directions has the variance of y, explained or not.)
     """
-    rng = np.random.default_rng(0)  # the same each time: randomness has no place here
+    rng = np.random.default_rng(0)  # the same each time: the result must not be random
     largest = []
     for _ in range(_PERMUTATIONS):
         order = np.concatenate([task.start + rng.permutation(size) for task, size in _sized(tasks)])
@@ -399,35 +397,35 @@ def _sized(tasks: WhitenedTasks) -> zip[tuple[slice, int]]:
 
 
 def _above_uncorrelated(tasks: WhitenedTasks, most: int) -> int:
-    """Variances above the largest of uncorrelated columns (Marchenko and Pastur, 1967)."""
+    """Number of variances above those of uncorrelated columns (Marchenko and Pastur, 1967)."""
     edge = (1 + np.sqrt(np.count_nonzero(tasks.scale) / tasks.degrees)) ** 2
     return max(1, int(np.count_nonzero(tasks.variances > edge)))
 
 
-# What tasks that were left out have along directions ------------------------------------------
+# Explained variance of tasks that were left out -----------------------------------------------
 
-# Parts that tasks are left out in, in turn.
+# Number of parts of the tasks that are left out in turn.
 _PARTS = 4
 
 
 @dataclass(frozen=True)
 class Explained:
-    """Shares of the variance of a target that weights explain, by tasks that were left out."""
+    """Shares of the variance of a target that weights explain, in tasks that were left out."""
 
-    inside: np.ndarray  # (q,): by those along the first j + 1 directions of other tasks
-    outside: np.ndarray  # (q,): by those along all others
+    inside: np.ndarray  # (q,): by weights along the first j + 1 directions of other tasks
+    outside: np.ndarray  # (q,): by weights along all other directions
     rank: int  # Number of all directions
 
 
 def explained_elsewhere(
     sets: Sequence[np.ndarray], targets: np.ndarray | None, subspace: str, most: int
 ) -> Explained | None:
-    """What directions of some tasks explain in other tasks, and what they miss; None of one task.
+    """Shares that directions of some tasks explain, and miss, in other tasks; None for one task.
 
-    Tasks are left out in turn, and the pair statistic of those that are left out says without bias
-    how much of the variance of their targets is explained along given directions. So the
-    figures count that directions are found with errors, and that a task may have weights that
-    others have not. Directions are those of `subspace`, up to `most` of them.
+    Tasks are left out in turn, and the pair statistic of the tasks that are left out estimates
+    without bias how much of the variance of their targets is explained along given directions. So
+    the shares include that directions are estimated with errors, and that a task may have weights
+    that others do not have. Directions are those of `subspace`, up to `most` of them.
     """
     tasks = _tasks_of(sets, targets, subspace)
     told = np.flatnonzero(tasks.weights.any(axis=1))
@@ -464,8 +462,8 @@ def _by_pairs(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, 
 def _by_moments(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Leading eigenvectors of the mean of ``y^2 x x'`` (Tripuraneni, Jin, Jordan 2021).
 
-    Less the identity times the mean of y^2, which turns nothing; half of the rest is ``b b'`` for
-    normal rows.
+    The identity times the mean of y^2 is subtracted, which does not turn directions; half of the
+    rest is ``b b'`` for normal rows.
     """
     magnitudes = np.abs(tasks.targets)
     squares = np.minimum(magnitudes, np.quantile(magnitudes, _WINSORISED, axis=0)) ** 2
@@ -478,8 +476,8 @@ def _by_moments(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray
 def _by_ridge(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Principal directions of ridge estimates of each task.
 
-    The penalty is the best one for coefficients that point anywhere and explain as
-    much of the targets as the pair statistic says that they do.
+    The penalty is the best one for coefficients that point in any direction and explain as much of
+    the targets as the pair statistic estimates.
     """
     explained = _explained(tasks, _pairs(tasks).trace())
     penalty = tasks.rows.shape[1] * (1 - explained) / explained
@@ -505,11 +503,11 @@ def _ridge(rows: np.ndarray, targets: np.ndarray, penalty: float) -> np.ndarray:
 
 
 def _by_alternating(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Directions of greatest likelihood, in turn with the coefficients of tasks.
+    """Directions of maximum likelihood, in turn with the coefficients of tasks.
 
-    Coefficients are normal, with the second moment that the pair statistic has in the subspace.
-    What is not known of them counts in the fit of directions as well (that of expectation
-    maximisation): least squares in turn would follow the noise of small tasks.
+    Coefficients are normal, with the second moment of the pair statistic in the subspace. Their
+    posterior covariance is part of the fit of directions as well (as in expectation maximisation):
+    alternating least squares would follow the noise of small tasks.
     """
     pairs = _pairs(tasks).dense()
     basis, added = _leading(pairs, count)[1], _Added.of(tasks)
@@ -526,10 +524,10 @@ def _by_alternating(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.nda
 
 
 class _Added(NamedTuple):
-    """What rows of each task add up to, found once for all rounds."""
+    """Sums over the rows of each task, computed once for all rounds."""
 
-    sums: np.ndarray  # (T, c, r): of rows times targets
-    # (T, r, r): products of rows with each other; None where these are more numbers than rows have.
+    sums: np.ndarray  # (T, c, r): sums of rows times targets
+    # (T, r, r): products of rows with each other; None where these have more numbers than the rows.
     grams: np.ndarray | None
 
     @classmethod
@@ -550,7 +548,7 @@ class _Added(NamedTuple):
     def fitted(
         self, tasks: WhitenedTasks, directions: np.ndarray, weights: np.ndarray
     ) -> np.ndarray:
-        """Sums (r, k) of rows times what directions (r, k) predict by weights (T, c, k)."""
+        """Sums (r, k) of rows times predictions by weights (T, c, k) along directions (r, k)."""
         (r, k), across = directions.shape, weights.swapaxes(1, 2)
         if self.grams is not None:
             rows = self.grams @ (directions @ across)
@@ -563,8 +561,8 @@ class _Added(NamedTuple):
 class _Coefficients(NamedTuple):
     """Coefficients of tasks in a subspace, under a normal prior.
 
-    Means (T, c, k); the weighted mean of their second moments (k, k); and of that the part
-    that is not known (k, k).
+    Means (T, c, k); the weighted mean of their second moments (k, k); and the part of it that comes
+    from posterior covariances (k, k).
     """
 
     means: np.ndarray
@@ -591,9 +589,9 @@ def _refitted(
 ) -> np.ndarray:
     """Directions (r, k) of least expected squares for given coefficients of tasks.
 
-    Coefficients are first made uncorrelated over tasks, which leaves the span as it is, and few
-    rounds of conjugate gradients are enough. Each task's rows are taken to be white for the part
-    of its coefficients that is not known.
+    Coefficients are first made uncorrelated over tasks, which does not change the span, so that few
+    rounds of conjugate gradients are enough. For the posterior covariance of its coefficients, the
+    rows of each task are assumed to be white.
     """
     r, k = basis.shape
     values, vectors = eigh(given.moment)
@@ -620,12 +618,12 @@ def _by_features(tasks: WhitenedTasks, most: int, count: int) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Method:
-    # Of tasks, the largest number of directions and the number that is asked for. It returns a
+    # Function of tasks, the largest number of directions and the requested number. It returns a
     # spectrum and orthonormal directions (r, at least that many) in white coordinates.
     directions: Callable[[WhitenedTasks, int, int], tuple[np.ndarray, np.ndarray]]
-    # Number of directions that stand out of noise, of tasks and its largest value.
+    # Number of directions that stand out from noise, by tasks and the largest allowed number.
     number: Callable[[WhitenedTasks, int], int] = _above_permuted
-    of_features: bool = False  # Whether targets are left out
+    of_features: bool = False  # Whether the method ignores targets
 
 
 METHODS = {

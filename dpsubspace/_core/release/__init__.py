@@ -1,1 +1,1 @@
-"""The only way out: noise, and the functions that add it to bounded sums."""
+"""Releases: noise, and the only functions that add it to bounded sums."""

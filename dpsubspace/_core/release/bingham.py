@@ -1,9 +1,9 @@
-"""Exact draws from Bingham distributions: a random direction, or subspace, that prefers a matrix.
+"""Exact draws from Bingham distributions of random directions and subspaces.
 
 A direction x has a density proportional to ``exp(x' A x)``, and a subspace one proportional to
 ``exp(tr(X' A X))`` for any orthonormal basis X of it, which is drawn column by column.
 
-Pure mathematics; what makes a draw private is said where it is used,
+Pure mathematics; the privacy proofs of a draw are where it is used,
 :func:`dpsubspace._core.release.mechanisms.release_direction` and
 :func:`dpsubspace._core.release.mechanisms.release_subspace`.
 """
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-# Proposals of one batch, a constant: how many a draw looks at says something about the
-# matrix, and whoever can time it should learn as little as possible.
+# Proposals of one batch, a constant: the number of proposals of a draw reveals something about the
+# matrix, and an attacker who can time it should learn as little as possible.
 _BATCH = 32
 
-# At the worst matrix about 0.9 / sqrt(p) of all proposals are accepted (a single spike), so
-# that a draw from any matrix that fits into memory fails with a probability below 1e-300.
+# For the worst matrix (a single spike) about 0.9 / sqrt(p) of all proposals are accepted, so that a
+# draw from any matrix that fits into memory fails with a probability below 1e-300.
 _MOST_BATCHES = 10_000
 
 
@@ -33,8 +33,8 @@ def sample_bingham(
 ) -> np.ndarray:
     """Draw a unit vector x with density proportional to ``exp(x' A x)`` on the sphere.
 
-    A of shape (p, p) is finite, and only its symmetric part matters. `normals` and `uniforms` give
-    independent standard normals, and uniforms on (0, 1), of a shape.
+    A of shape (p, p) is finite, and only its symmetric part matters. `normals` and `uniforms` are
+    functions that return independent standard normals, and uniforms on (0, 1), of a shape.
 
     ValueError if A is not square and finite. RuntimeError if no proposal of very many was accepted:
     `normals` or `uniforms` is broken.
@@ -49,13 +49,12 @@ def sample_bingham(
 
         (p / 2) (1 - y + log y) <= 0,  where w = |g|^2 / |z|^2,
 
-    since ``|z|^2 w = sum_j z_j^2 (1 + 2 a_j / b) = |g|^2``. The power of w multiplies; an
-    acceptance probability that divides by it draws from ``exp(-sum_j a_j x_j^2) w^(-p)``, which
-    is more concentrated and costs more privacy than it says. Nothing here overflows,
-    however far apart the eigenvalues are.
+    since ``|z|^2 w = sum_j z_j^2 (1 + 2 a_j / b) = |g|^2``. The power of w multiplies: an
+    acceptance probability that divides by it would draw from ``exp(-sum_j a_j x_j^2) w^(-p)``,
+    which is more concentrated and costs more privacy than stated. Nothing here overflows, however
+    far apart the eigenvalues are.
 
-    The draw is exact for any b: how well b is solved for decides only how many
-    proposals are rejected.
+    The draw is exact for any b: the precision of b only affects the number of rejected proposals.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise ValueError(f"a Bingham matrix must be square, got shape {matrix.shape}.")
@@ -90,7 +89,7 @@ def draw_from_gaps(
 
 
 def _best_b(gaps: np.ndarray) -> float:
-    """The b in [1, p] with ``sum_j 1 / (b + 2 gaps_j) = 1``, at which most is accepted.
+    """The b in [1, p] with ``sum_j 1 / (b + 2 gaps_j) = 1``, which maximises acceptance.
 
     The sum falls with b, from at least 1 at b = 1 (the least gap is 0) to at most 1 at p.
     """
@@ -106,13 +105,13 @@ def _best_b(gaps: np.ndarray) -> float:
 
 Draws = Callable[[tuple[int, ...]], np.ndarray]
 
-# Points of the contour integral of a normaliser: with 400 it is right to 1e-9 in 1,000 dimensions.
+# Points of the contour integral of a normaliser: 400 give a precision of 1e-9 in 1,000 dimensions.
 _POINTS = 400
 
-# How far computed logarithms of an integral and of its bound may be off, together.
+# Largest error of the computed logarithms of an integral and of its bound, together.
 _ERROR = 1e-8
 
-# Rounds in which exponents and expected columns are fitted to each other.
+# Rounds in which exponents and expected columns are adapted to each other.
 _ROUNDS = 4
 
 
@@ -121,16 +120,15 @@ def sample_matrix_bingham(
 ) -> np.ndarray:
     """Draw a subspace of k dimensions with density proportional to ``exp(tr(X' A X))``.
 
-    The density is against the uniform distribution of subspaces, and X is any orthonormal basis
-    (p, k). A of shape (p, p) is finite, and only its symmetric part matters. What comes out is a
-    basis that must not be shown: it is one that depends on A as well as on the subspace.
+    The density is against the uniform distribution of subspaces, and X is any orthonormal basis (p,
+    k). A of shape (p, p) is finite, and only its symmetric part matters. The returned basis must
+    not be published: it depends on A as well as on the subspace.
 
-    The density of :func:`~dpsubspace._core.release.bingham.sample_bingham` for k = 1. For more, a
-    rejection sampler whose proposals are drawn column by column, each from a vector Bingham
-    distribution:
+    The density of :func:`~dpsubspace._core.release.bingham.sample_bingham` for k = 1. For larger k,
+    a rejection sampler draws proposals column by column, each from a vector Bingham distribution:
 
     1. *Coordinates.* In the eigenbasis of A, with the largest eigenvalues first, nearly every
-       subspace has one basis of which the first k rows are a positive definite matrix. The other
+       subspace has one basis whose first k rows are a positive definite matrix. The other
        rows U are of shape (n, k), n = p - k. For a uniform subspace they have a density
        proportional to ``|I - U'U|^(-1/2)`` where ``U'U < I`` (Eaton, 1989, Proposition 7.3, for
        the block of a uniform basis, which is U times a rotation that is independent of U). Up to
@@ -143,19 +141,19 @@ def sample_matrix_bingham(
        ``B_j = R_j' diag(D_j) R_j``.
     3. *Proposals.* v_j is drawn in proportion to
        ``(1 - |v|^2)^((r_j - 1) / 2) exp(-v' B_j v)``, with ``r_j = k - j - sum_(l > j) t_l`` for
-       exponents t_l in [0, 1]. With c_j(B) the integral of that, target over proposal is the
-       product over j > 1 of ``c_j(B_j) |R_j|^t_j``: what is left of the powers is made of
+       exponents t_l in [0, 1]. With c_j(B) the integral of this function, target over proposal is
+       the product over j > 1 of ``c_j(B_j) |R_j|^t_j``: the remaining powers are those of
        ``|R_l|^2 = prod_(j < l) (1 - |v_j|^2)``.
     4. *Bounds.* Each of these factors has a bound that holds for all columns before it
-       (:func:`_bounded`), so that column j is kept with a probability of factor over bound, and
-       all columns are drawn anew where one is not.
+       (:func:`_bounded`). So column j is kept with a probability of factor over bound; if a column
+       is rejected, all columns are drawn anew.
 
-    Any exponents give the same distribution; how well they are chosen decides only how many
-    proposals are rejected. With the sum of ``x x'`` over 1,797 digits times epsilon for A, 0.67,
-    0.36, 0.24 and 0.0025 of all proposals are accepted at k = 8 and epsilons of 0.1, 0.3, 1 and 3
-    (``benchmarks/pages/regression.md``). Far fewer are where more than k eigenvalues are equal and
-    far above the others. There is no end to the number of proposals: to give up would be an event
-    of which the probability depends on A.
+    Any exponents give the same distribution; their choice only affects the number of rejected
+    proposals. With the sum of ``x x'`` over 1,797 digits times epsilon for A, 0.67, 0.36, 0.24 and
+    0.0025 of all proposals are accepted at k = 8 and epsilons of 0.1, 0.3, 1 and 3
+    (``benchmarks/pages/regression.md``). The acceptance is far lower where more than k eigenvalues
+    are equal and far above the others. The number of proposals is unlimited: to give up would be an
+    event whose probability depends on A.
 
     ValueError if A is not square and finite, or k not between 1 and p.
     """
@@ -170,9 +168,9 @@ def sample_matrix_bingham(
     values, vectors = values[::-1], vectors[:, ::-1]
     if k == p:
         return vectors
-    # Beyond 1e100 an axis is left out of the subspace, but for what rounding hides.
+    # Beyond 1e100 an axis is not in the subspace, up to rounding.
     gaps = np.clip(values[:k, None] - values[None, k:], 0.0, 1e100)
-    # Below 1e-100 no density is another one, and squares are out of range.
+    # Below 1e-100 a gap does not change the density, and its square would be out of range.
     gaps[gaps < 1e-100] = 0.0
     columns = _fitted(gaps)
     while True:
@@ -183,14 +181,14 @@ def sample_matrix_bingham(
 
 @dataclass(frozen=True)
 class _Column:
-    gaps: np.ndarray  # (n,): D_j, from the least
+    gaps: np.ndarray  # (n,): D_j, in ascending order
     power: float  # r_j
     exponent: float  # t_j
-    log_bound: float  # of the factor c_j(B_j) |R_j|^t_j
+    log_bound: float  # bound on the factor c_j(B_j) |R_j|^t_j
 
 
 def _proposal(columns: list[_Column], normals: Draws, uniforms: Draws) -> np.ndarray | None:
-    """U (n, k) of a proposal that is accepted, or None."""
+    """Return U (n, k) of a proposal if it is accepted, or None."""
     n = len(columns[0].gaps)
     root, log_root, rows = np.eye(n), 0.0, np.empty((n, len(columns)))
     for j, column in enumerate(columns):
@@ -201,7 +199,7 @@ def _proposal(columns: list[_Column], normals: Draws, uniforms: Draws) -> np.nda
                 return None
         v = vectors @ _in_ball(values, column.power, normals, uniforms)
         left = 1 - v @ v
-        if not left > 0:  # as near to the edge as rounding is to 0
+        if not left > 0:  # so near to the edge that it rounds to 0
             return None
         rows[:, j] = root @ v
         root = root - np.outer(rows[:, j], v) / (1 + math.sqrt(left))
@@ -218,7 +216,7 @@ def _in_ball(values: np.ndarray, power: float, normals: Draws, uniforms: Draws) 
     """Draw v in proportion to ``(1 - |v|^2)^((power - 1) / 2) exp(-sum_i values_i v_i^2)``.
 
     For a whole power r these are all but the first r + 1 coordinates of a unit vector from a
-    Bingham distribution; what a power has beyond that is a probability to accept.
+    Bingham distribution; the fractional part of a power becomes an acceptance probability.
     """
     more = math.floor(power) + 1
     gaps = np.concatenate([np.zeros(more), values])
@@ -229,7 +227,7 @@ def _in_ball(values: np.ndarray, power: float, normals: Draws, uniforms: Draws) 
 
 
 def _basis(rows: np.ndarray) -> np.ndarray:
-    """Orthonormal columns (k + n, k) whose last n rows are given, the first positive definite."""
+    """Orthonormal columns (k + n, k) with given last n rows and positive definite first k rows."""
     inside, turned = np.linalg.eigh(np.eye(rows.shape[1]) - rows.T @ rows)
     top = (turned * np.sqrt(np.maximum(inside, 0.0))) @ turned.T
     return np.vstack([top, rows])
@@ -253,7 +251,7 @@ def _log_integral_and_squares(values: np.ndarray, power: float) -> tuple[float, 
     gaps, counts = np.append(0.0, values), np.append(w, np.ones(n))
     low, high = w / 4, (n + w) / 2
     m = high
-    for _ in range(25):  # saddle point, about: sum counts / (m + gaps) = 2
+    for _ in range(25):  # approximate saddle point: sum counts / (m + gaps) = 2
         m = (low + high) / 2
         low, high = (m, high) if (counts / (m + gaps)).sum() > 2 else (low, m)
     focus = math.sqrt(m + min(gaps.max(), 2 * (n + w)))
@@ -261,7 +259,7 @@ def _log_integral_and_squares(values: np.ndarray, power: float) -> tuple[float, 
     u = np.linspace(0, math.asinh(9 / width), _POINTS)
     v, dv = width * np.sinh(u), width * np.cosh(u) * u[1]
     dv[0] /= 2  # the other half is the mirror image
-    s = (focus + 1j * v) ** 2 - focus**2  # from the saddle point
+    s = (focus + 1j * v) ** 2 - focus**2  # relative to the saddle point
     weights = np.exp(s - 0.5 * np.log1p(s[:, None] / (m + gaps)) @ counts) * (focus + 1j * v) * dv
     total = float(weights.sum().real)
     squares = (weights @ (0.5 / (m + values + s[:, None]))).real / total
@@ -273,28 +271,27 @@ def _bounded(gaps: np.ndarray, j: int, power: float, log_det: float) -> tuple[fl
     """Exponent t and the log of a bound on ``c(B) |R|^t``, for the j-th column of proposals.
 
     The bound is over ``B = R' diag(D) R`` with ``R R' = I - U'U`` for any j columns U, from 0 on,
-    and D the sorted `gaps`. `log_det`, of ``R R'`` as it is expected to be, decides what t is good.
+    and D the sorted `gaps`. `log_det`, the expected ``log |R R'|``, decides which t is good.
 
-    Proof. The eigenvalues b of B have ``D_(i - j) <= b_i <= D_i``, with 0 for what is before the
-    first (Weyl: ``D^(1/2) U U' D^(1/2)`` has rank j). ``log |R|^2`` is at most
-    ``sum_i log(b_i / D_i)`` over the D_i > 0 (with equality if all are, and by Fischer's
-    inequality else). So the factor is at most ``log c + (t / 2) sum_i (y_i - log D_i)`` for
-    ``y_i = log b_i`` in a box. For r >= 1 this is concave in y: in ``x_i = log |v_i|`` the
-    integrand of c, ``exp(sum_i x_i - sum_i exp(y_i + 2 x_i))`` times the power of ``1 - |v|^2``,
-    is log-concave in x and y together, and so is what is left after integrating over x (Prekopa,
-    1973). A concave function is below its tangent at any point, and a tangent is
-    largest at a corner of the box. The gradient is ``t / 2 - b_i E v_i^2``; where the box has no
-    lower end (b_i may be 0) it is not negative, so that the upper end is the corner.
+    Proof. The eigenvalues b of B have ``D_(i - j) <= b_i <= D_i``, with 0 in place of indices
+    before the first (Weyl: ``D^(1/2) U U' D^(1/2)`` has rank j). ``log |R|^2`` is at most ``sum_i
+    log(b_i / D_i)`` over the D_i > 0 (with equality if all are, and by Fischer's inequality else).
+    So the factor is at most ``log c + (t / 2) sum_i (y_i - log D_i)`` for ``y_i = log b_i`` in a
+    box. For r >= 1 this is concave in y: in ``x_i = log |v_i|`` the integrand of c, ``exp(sum_i x_i
+    - sum_i exp(y_i + 2 x_i))`` times the power of ``1 - |v|^2``, is log-concave in x and y
+    together, and so is its integral over x (Prekopa, 1973). A concave function is below its tangent
+    at any point, and a tangent is largest at a corner of the box. The gradient is ``t / 2 - b_i E
+    v_i^2``; where the box has no lower end (b_i may be 0) it is not negative, so that the upper end
+    is the corner.
 
-    For r < 1, c is that of r = 1 times a factor that falls as any b_i rises, so that its value
-    at the lower corner bounds it. Its logarithm has the derivative ``E_1 v_i^2 - E_r v_i^2``.
-    These means fall with r, by induction over the number of coordinates. The density of
-    ``q = v_i^2`` is proportional to ``q^(-1/2) exp(-b_i q) g_r(1 - q)``, with ``g_r(t)`` the
-    integral over the other coordinates on a sphere of radius ``t^(1/2)``. For s > r,
-    ``log(g_s / g_r)`` rises with t: its derivative is ``(s - r) / (2 t)`` plus what the mean of
-    the exponent falls by, which is nothing for one coordinate and not negative for more, by
-    the claim for one coordinate less. So the ratio of the densities of q falls with q,
-    and so does the mean.
+    For r < 1, c is that of r = 1 times a factor that falls as any b_i rises, so that its value at
+    the lower corner bounds it. Its logarithm has the derivative ``E_1 v_i^2 - E_r v_i^2``. These
+    means fall with r, by induction over the number of coordinates. The density of ``q = v_i^2`` is
+    proportional to ``q^(-1/2) exp(-b_i q) g_r(1 - q)``, with ``g_r(t)`` the integral over the other
+    coordinates on a sphere of radius ``t^(1/2)``. For s > r, ``log(g_s / g_r)`` rises with t: its
+    derivative is ``(s - r) / (2 t)`` plus the decrease of the mean of the exponent, which is zero
+    for one coordinate and not negative for more, by the claim for one coordinate less. So the ratio
+    of the densities of q falls with q, and so does the mean.
     """
     n = len(gaps)
     lowest = np.concatenate([np.zeros(min(j, n)), gaps[: max(n - j, 0)]])
@@ -317,9 +314,9 @@ def _bounded(gaps: np.ndarray, j: int, power: float, log_det: float) -> tuple[fl
 
 
 def _level(gaps: np.ndarray, lowest: np.ndarray, log_det: float) -> float:
-    """The level that gaps are cut off at, not below `lowest`, where their logs fall by `log_det`.
+    """Level at or above `lowest` at which to cut gaps off, so that their logs fall by `log_det`.
 
-    There the derivative by t of the bound is that of what is expected of the factor: t is best.
+    There the derivative by t of the bound equals that of the expected factor: t is optimal.
     """
     known = gaps > 0
     low, high = 1e-12 * float(gaps.max()), float(gaps.max())
@@ -331,7 +328,7 @@ def _level(gaps: np.ndarray, lowest: np.ndarray, log_det: float) -> float:
 
 
 def _fitted(gaps: np.ndarray) -> list[_Column]:
-    """Columns with exponents that suit what is expected of the columns before."""
+    """Columns with exponents that suit the expected columns before them."""
     k, n = gaps.shape
     powers = np.arange(k - 1.0, -1.0, -1.0)
     columns: list[_Column] = []

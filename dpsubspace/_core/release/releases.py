@@ -1,10 +1,10 @@
-"""All that leaves the private records of one fit: each release has a name that is charged.
+"""Releases of one fit: each has a name that is charged, and nothing else leaves the records.
 
-What runs is what was charged because :class:`Releases` refuses anything else: a name that the
-budget does not have, one release more than it counts, a kind that it does not describe, and a
-release on a batch or on a block of records without one of its own. That a sum is over its batch or
-block is up to those who ask for any (:func:`~dpsubspace._core.solvers.descent.train`, and
-``_core/solvers/least_squares.py``).
+The releases that run are those that were charged, because :class:`Releases` refuses anything else:
+a name that is not in the budget, one release more than the budget counts, a release of another
+kind, and a release on a batch or block of records that was not drawn here. That a sum is really
+over its batch or block is the responsibility of the callers that use any
+(:func:`~dpsubspace._core.solvers.descent.train`, and ``_core/solvers/least_squares.py``).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from dpsubspace._core.release.noise import NoiseSource
 from dpsubspace._core.rows.records import Records
 
 # Draws of a search ------------------------------------------------------------------------------
-# How often a private search tries, and what: draws that must stay hidden.
+# Number and candidates of the trials of a private search: draws that must stay hidden.
 
 
 def draw_trials(noise: NoiseSource, mean: float, n_candidates: int) -> np.ndarray:
-    """Candidate of each trial: a random number of them, each drawn with replacement.
+    """Draw the candidate of each trial: a random number of trials, drawn with replacement.
 
-    Their mean number is at least 1, and so is the number. Who knows how many trials there were
-    knows more than was paid, hence the `noise`.
+    `mean` is the mean number of trials; it is at least 1, and so is the number. Knowing the number
+    of trials would reveal more than was paid for, hence the `noise`.
 
-    The number is k with probability ``(1 - g)^k / (k log(1 / g))`` (a logarithmic distribution, of
-    the parameter g that has this mean), by inversion: the least k whose distribution function is
-    above a uniform number. The uniform has 52 bits, so that probabilities are off by 2^-52 at most.
+    The number is k with probability ``(1 - g)^k / (k log(1 / g))`` (a logarithmic distribution with
+    the parameter g for this mean), by inversion: the least k whose distribution function is above a
+    uniform number. The uniform has 52 bits, so the error of probabilities is at most 2^-52.
     """
     uniform = float(noise.uniform((1,))[0])
     trials = _inverse(uniform, logarithmic_rate(mean))
@@ -69,14 +69,14 @@ def _inverse(uniform: float, rate: float) -> int:
 
 
 class Releases:
-    """The releases of one fit, made once: its budget, its noise, and whose the rows are.
+    """Releases of one fit, each made once: its budget, its noise, and the units of its rows.
 
-    There is one stream of noise for each name. `records` tells whose the rows are of which counts
-    are taken, where there are any.
+    There is one stream of noise for each name. `records` holds the privacy units of the rows that
+    are counted, if there are any.
 
-    Privacy: a release of the part called `name` is the mechanism of that part with the scale
-    that ``budget.event`` has for it, on a sum that carries how far one record moves it. There
-    are at most as many as the event counts. So the event describes what ran, or more.
+    Privacy: a release of the part called `name` is the mechanism of that part with the scale of
+    ``budget.event``, on a sum with a bound on how far one record moves it. There are at most as
+    many releases as the event counts. So the event describes what ran, or more.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Releases:
         self._noise = noise
         self._streams: dict[str, NoiseSource] = {}
         self._made: Counter[str] = Counter()
-        self._drawn: set[str] = set()  # names of which a batch waits for its release
-        self._blocks: dict[str, list[np.ndarray]] = {}  # blocks of a name that are left
-        self._turn = RLock()  # what is counted stays right, whichever threads ask
+        self._drawn: set[str] = set()  # names with a batch that waits for its release
+        self._blocks: dict[str, list[np.ndarray]] = {}  # unused blocks of a name
+        self._turn = RLock()  # keeps the counts right when several threads release
 
     def __contains__(self, name: str) -> bool:
         return name in self.budget.parts
@@ -125,13 +125,14 @@ class Releases:
         return self.budget.scales[name] / math.sqrt(share) * unit
 
     def batch(self, name: str, n: int, *, blocks: int | None = None) -> np.ndarray | None:
-        """Which of `n` records the next release of `name` is over; None for all of them.
+        """Draw the records for the next release of `name`, out of `n`; None for all of them.
 
-        A Poisson batch, or the next of disjoint blocks. A batch that is drawn is the one to be
-        released: choosing among several, or releasing another sum, would not be what is charged.
+        A Poisson batch, or the next of disjoint blocks. The batch that was drawn must be the one
+        that is released: choosing among several batches, or releasing another sum, is not what was
+        charged.
 
-        `blocks` is their number, where it is to be less than the budget has of them: fewer are
-        larger, and cost the same. What it says at the first of them holds for all.
+        `blocks` is their number, if it is to be less than in the budget: fewer blocks are larger,
+        and cost the same. Its value for the first block holds for all.
         """
         part = self.budget.parts[name]
         if part.rate == 1 and not part.disjoint:
@@ -144,7 +145,7 @@ class Releases:
         return self._stream("batches").poisson_sample(n, part.rate) if block is None else block
 
     def _next_block(self, name: str, n: int, blocks: int | None) -> np.ndarray:
-        """Block of records that no earlier release of `name` was over, by public coins."""
+        """Block of records that no earlier release of `name` used, by public coins."""
         if name not in self._blocks:
             most = self.budget.parts[name].count
             order = np.random.default_rng(0).permutation(n)
@@ -168,8 +169,8 @@ class Releases:
     ) -> tuple[Array, ...]:
         """Release sums over the same records at once: together one Gaussian mechanism.
 
-        Sum i has the multiplier of the part over the square root of its share. Squares of mu
-        add up, and shares to at most 1, so that jointly they cost what the part says, also
+        Sum i has the multiplier of the part over the square root of its share. Squares of mu add
+        up, and shares add up to at most 1, so that jointly the sums cost as much as the part, also
         inside the sampling of the batch that they share.
         """
         valid = len(shares) == len(totals) and all(share > 0 for share in shares)
@@ -213,7 +214,7 @@ class Releases:
         return release_choice(scores, epsilon, self._stream(name), neighboring_relation=relation)
 
     def _next(self, name: str, kind: str) -> tuple[Part, float]:
-        """Part and scale of one more release, or RuntimeError where it was not charged."""
+        """Part and scale of one more release; RuntimeError if it was not charged."""
         part = self.budget.parts.get(name)
         if part is None:
             raise RuntimeError(f"a release called {name!r} is not in the budget: nothing was added")

@@ -1,1 +1,1 @@
-"""Tables as they come: what is public about their columns, and rows as numbers that learn well."""
+"""Tables: public facts about their columns, and encodings of rows from which models learn well."""

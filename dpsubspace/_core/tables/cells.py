@@ -16,10 +16,10 @@ from dpsubspace._core.tables.kinds import MISSING, Kind
 from dpsubspace._core.tables.schema import Schema, Table, read_anywhere
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# What rows are called that have no value, and those whose value is none of the categories.
+# Names of the cells of rows without a value, and of rows whose value is none of the categories.
 NO_VALUE, UNLISTED = "missing", "not listed"
 
-# The group of rows whose value is missing or none of the groups, where they are split by a column.
+# Group of rows whose value is missing or none of the groups, in a split by a column.
 NO_GROUP = "no group"
 
 
@@ -28,13 +28,13 @@ class CellColumn:
     """Cells of one column, which are public."""
 
     name: str
-    labels: tuple[Any, ...]  # of the cells, in order
-    edges: np.ndarray | None  # of the cells of numbers; None of categories
-    n_values: int  # Number of cells that are values, and come first
+    labels: tuple[Any, ...]  # Labels of the cells, in order
+    edges: np.ndarray | None  # Edges of the cells of numbers; None for categories
+    n_values: int  # Number of cells that stand for values; they come first
 
     @classmethod
     def of(cls, name: str, kind: Kind, bins: Any) -> CellColumn:
-        """Cells of a column; ValueError where its edges are not known."""
+        """Make the cells of a column; ValueError where its edges are not known."""
         gap = (NO_VALUE,) if kind.missing else ()
         if kind._categorical:
             values = kind.values  # type: ignore[attr-defined]
@@ -43,7 +43,8 @@ class CellColumn:
         ends = [f"{edge:g}" for edge in edges]
         if len(set(ends)) < len(ends):
             ends = [repr(float(edge)) for edge in edges]
-        # The first and the last cell hold all numbers beyond them, which their names have to say.
+        # The first and the last cell hold all numbers beyond them too, so their names have to show
+        # that.
         range_low, range_high = (-np.inf, np.inf) if kind._ends is None else kind._ends
         left, right = "[", "]"
         if edges[0] > range_low:
@@ -56,19 +57,19 @@ class CellColumn:
         return cls(name, (*labels, *gap), edges, len(labels))
 
     def cells(self, values: np.ndarray) -> np.ndarray:
-        """Cell of each row, of numbers or codes that :func:`read_table` gives."""
+        """Cell of each row, by the numbers or codes that :func:`read_table` returns."""
         if self.edges is None:
             return cells_of_codes(values, self.n_values)
         found = np.searchsorted(self.edges[1:-1], values, side="right")
         return np.where(np.isnan(values), self.n_values, found).astype(np.intp)
 
 
-# Share of all records that are not listed, by released counts, from which it is told.
+# Share of all records that are not listed, by released counts, from which on there is a warning.
 _MANY_UNLISTED = 0.1
 
 
 def warn_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
-    """Warn of columns with many values that are none of their categories, as was released."""
+    """Warn about columns with many values that are none of their categories, by released counts."""
     for name, share in shares.items():
         if share >= _MANY_UNLISTED:
             warn(
@@ -82,12 +83,12 @@ def warn_of_unlisted(shares: Mapping[str, float], schema: Schema) -> None:
 
 
 def cells_of_codes(codes: np.ndarray, n_values: int) -> np.ndarray:
-    """Cells of codes of categories: rows of none have the next one, and missing ones the last."""
+    """Cells of codes of categories: unlisted values get the next cell, missing ones the last."""
     return np.where(codes < 0, n_values + (codes == MISSING), codes).astype(np.intp)
 
 
 def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
-    """Edges of cells of numbers: as many equal ones on the scale of the column, or as given."""
+    """Edges of cells of numbers: equally spaced on the scale of the column, or as given."""
     if np.ndim(bins) == 0:
         check_integer("bins", bins, low=1, high=100_000)
         if kind._ends is None:
@@ -115,7 +116,7 @@ def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
 
 
 def scale_points(kind: Kind, n_points: int) -> np.ndarray:
-    """Numbers from end to end of a public range, in equal steps of the scale of the column."""
+    """Numbers from one end of a public range to the other, in equal steps on the column's scale."""
     assert kind._ends is not None
     low, high = map(float, kind._ends)
     shares = np.linspace(0.0, 1.0, n_points)
@@ -134,13 +135,13 @@ def middle_of(kind: Kind) -> tuple[float, float]:
 
 
 def in_unit(values: np.ndarray, kind: Kind) -> np.ndarray:
-    """Numbers of a column on its public range, from -1 to 1: those beyond it are its ends."""
+    """Map numbers of a column from its public range to [-1, 1], clipped to the ends."""
     middle, half = middle_of(kind)
     return np.clip((values - middle) / half, -1.0, 1.0)
 
 
 def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[CellColumn]:
-    """Public cells of some columns of a schema; ValueError where `bins` are about another."""
+    """Public cells of some columns of a schema; ValueError if `bins` name another column."""
     each = bins if isinstance(bins, Mapping) else dict.fromkeys(columns, bins)
     others = [name for name in each if name not in columns or schema[name]._categorical]
     if isinstance(bins, Mapping) and others:
@@ -151,11 +152,11 @@ def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[
 def read_columns(
     frame: Any, schema: Schema, columns: Sequence[str], groups: Any = None
 ) -> tuple[Table, Schema]:
-    """Rows of some columns of a frame, and what the schema says of these."""
+    """Read some columns of a frame; returns the rows and the schema of these columns."""
     part = Schema({name: schema[name] for name in columns})
     if names_of(frame) is not None:
         return read_anywhere(frame, part, name="frame", groups=groups), part
-    # Without names, there must be all columns of the schema.
+    # Without names, the array must have all columns of the schema.
     table = read_anywhere(frame, schema, name="frame", groups=groups)
     numbers = [schema.numbers.index(name) for name in part.numbers]
     codes = [schema.categories.index(name) for name in part.categories]

@@ -1,6 +1,6 @@
-"""How a table agrees with a schema, and a schema drafted from public rows.
+"""Comparison of a table with a schema, and a draft of a schema from public rows.
 
-Nothing here is private, and nothing of it enters a fit: :meth:`Schema.check` prints the findings.
+Nothing here is private, and no fit uses any of it: :meth:`Schema.check` prints the findings.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from dpsubspace._core.tables.frames import (
 from dpsubspace._core.tables.kinds import Categories, Kind, Range, plain
 
 # Drafts from public rows ------------------------------------------------------------------------
-# A schema drafted from rows that are public.
+# A draft of a schema from public rows.
 
-# A column is drafted with log=True if its middle value is in this part of the range: a rule of
-# thumb, which nothing was tuned for.
+# A column is drafted with log=True if its median is in this part of the range: a rule of thumb,
+# which was not tuned.
 _LOWEST_DRAFTED = 0.1
 
-# Whole numbers up to this are float64 as they are.
+# Whole numbers up to this are exact in float64.
 _WHOLE = 2**53
 
 
 def drafted(frame: Any, columns: Any, max_categories: int) -> dict[str, Kind]:
-    """What the rows of a public frame show about its columns."""
+    """Draft the kinds of the columns of a public frame."""
     limit, frame = check_integer("max_categories", max_categories, low=2), unwrapped("frame", frame)
     found, wrong = {}, []
     for name in _wanted(frame, columns):
@@ -62,7 +62,7 @@ def drafted(frame: Any, columns: Any, max_categories: int) -> dict[str, Kind]:
 
 
 class _NoKindError(ValueError):
-    """A column has no range and no categories that rows show; says what it has."""
+    """A column whose rows show neither a range nor categories; the message describes it."""
 
 
 def _wanted(frame: Any, columns: Any) -> list[Any]:
@@ -88,10 +88,10 @@ def _wanted(frame: Any, columns: Any) -> list[Any]:
 
 
 def _kind_of(column: Any, limit: int) -> Kind:
-    """Range or categories of a column, by what its rows show."""
+    """Range or categories of a column, by its rows."""
     try:
         found = read_column(column, "")
-    except ValueError as error:  # dates, for example, and what to do about them
+    except ValueError as error:  # about dates, for example, with advice
         raise _NoKindError(str(error).partition(", or leave")[0].strip()) from None
     if isinstance(found, Coded):
         missing = bool((found.codes < 0).any())
@@ -148,9 +148,9 @@ def outward(low: float, high: float) -> tuple[float, float]:
 
 
 def _is_skewed(values: np.ndarray, low: float, high: float) -> bool:
-    """Whether the middle value lies in the lowest part of the range.
+    """Whether the median lies in the lowest part of the range.
 
-    A heap of values at the low end, such as zeros of a column of gains, says nothing of the rest.
+    Many equal values at the low end, such as zeros in a column of gains, are left out.
     """
     middle = float(np.median(values[values > values.min()]))
     return middle < low + _LOWEST_DRAFTED * (high - low)
@@ -164,17 +164,18 @@ NOT_PRIVATE = (
     " that. Check a schema on public or made-up rows wherever you can."
 )
 
-# What is said of a range that is wider than its values: they fill less than this share of it,
-# without the outermost hundredth at either end, or half of them lie in its lowest tenth.
+# Thresholds of advice about a range that is wider than its values: the values, without the
+# outermost hundredth at either end, fill less than _NARROW of it, or half of them lie in its lowest
+# tenth.
 _NARROW, _OUTER, _LOWEST = 0.2, 0.01, 0.1
-# Most values of a column that are told, and fewest rows that a guess about ids and labels needs.
+# Most values of a column that a message names, and fewest rows for guesses about ids and labels.
 _MOST, _FEWEST = 5, 20
-# Most different values beyond an end of a range that may be codes of missing ones.
+# Most distinct values beyond an end of a range that may be codes of missing values.
 _CODES = 2
 
 
 def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[str, str]]:
-    """What does not agree, as pairs of a column, "" for the whole table, and a sentence."""
+    """Yield findings as pairs of a column ("" for the whole table) and a sentence."""
     refuse_collection("X", frame)
     frame, y = checked_frame(frame, "X"), unwrapped("y", y)
     columns = _columns(frame, schema)
@@ -202,7 +203,7 @@ def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[s
 
 
 def _columns(frame: Any, schema: Mapping[str, Kind]) -> dict[str, Any]:
-    """Columns by name; those of an array, which has no names, in the order of the schema."""
+    """Columns by name; for an array, which has no names, in the order of the schema."""
     names = names_of(frame)
     if names is not None:
         return {name: column_of(frame, name) for name in schema if names.count(name) == 1}
@@ -215,7 +216,7 @@ def _columns(frame: Any, schema: Mapping[str, Kind]) -> dict[str, Any]:
 
 
 def _as_column(y: Any) -> Any:
-    """Labels or targets as a column, of a library or of NumPy."""
+    """Labels or targets as a column of a library or of NumPy."""
     if hasattr(y, "dtype") and len(getattr(y, "shape", (0,))) == 1:
         return y
     if hasattr(y, "dictionary_encode"):
@@ -268,7 +269,7 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
         return
     cut, width = np.clip(values, low, high), float(high) - float(low)
     used = np.ptp(np.quantile(cut, [_OUTER, 1 - _OUTER])) / width
-    # No scale tells values apart that are all at the low end.
+    # Values that are all at the low end look alike on any scale.
     if low < np.median(cut) < low + _LOWEST * width and used > _NARROW:
         yield "has half of its values in the lowest tenth of the range: log=True may suit it."
     elif used < _NARROW:
@@ -276,7 +277,7 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
 
 
 def _alike(outside: np.ndarray) -> str:
-    """What to say where values outside of a range are the same ones again and again."""
+    """Advice where values outside of a range are the same few again and again."""
     values, counts = np.unique(outside, return_counts=True)
     if counts.min() < 2 or len(values) > _CODES:
         return ""
@@ -305,7 +306,7 @@ def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
 
 
 def _close(value: Any, kind: Any) -> str:
-    """The category that a text may be meant for, if there is one."""
+    """Advice with the category that a text may be meant for, if there is one."""
     if isinstance(value, str) and value.strip() != value and value.strip() in kind.values:
         return f", which is {shown(value.strip())} with a blank before or after it"
     close = nearest(value, kind.values) if isinstance(value, str) else None
@@ -315,9 +316,9 @@ def _close(value: Any, kind: Any) -> str:
 
 
 def looks_alike(name: str, of_schema: str, form: str) -> str:
-    """What to do about the name of a column that is another text and looks like that of a schema.
+    """Advice about a column name that looks like one of the schema and is another text.
 
-    Both are shown as they look, and their characters by number where they differ.
+    Both are shown as they look, with the numbers of the characters that differ.
     """
     return (
         f"The name {shown(name)} of a column looks like {shown(of_schema)} in the schema and is"
@@ -329,7 +330,7 @@ def looks_alike(name: str, of_schema: str, form: str) -> str:
 def _that_tell_who(
     found: Numeric | Coded, kind: Kind, targets: Numeric | Coded | None
 ) -> Iterator[str]:
-    """Guesses at what does not belong into a model: ids, and the label itself."""
+    """Guesses about columns that do not belong into a model: ids, and the label itself."""
     ids, numbers = _ids(found), _numbers(found)
     n, distinct = len(ids), len(np.unique(ids[ids >= 0]))
     if n < _FEWEST or distinct < 2:
@@ -342,14 +343,14 @@ def _that_tell_who(
 
 
 def _same(numbers: np.ndarray | None, targets: np.ndarray | None) -> bool:
-    """Whether a column of numbers is the target itself, perhaps in another unit."""
+    """Whether a column of numbers is the target itself, possibly in another unit."""
     if numbers is None or targets is None or np.ptp(numbers) == 0 or np.ptp(targets) == 0:
         return False
     return bool(abs(np.corrcoef(numbers, targets)[0, 1]) > 1 - 1e-9)  # False if a value is missing
 
 
 def _tells(ids: np.ndarray, labels: np.ndarray) -> bool:
-    """Whether each value of a column that many rows share goes with one label."""
+    """Whether each value of a column that many rows share occurs with only one label."""
     distinct = len(np.unique(ids))
     pairs = len(np.unique(np.column_stack([ids, labels]), axis=0))
     return pairs == distinct <= len(ids) / 2 and len(np.unique(labels)) > 1
@@ -363,7 +364,7 @@ def _share(rows: np.ndarray) -> str:
 
 
 def _numbers(found: Numeric | Coded) -> np.ndarray | None:
-    """A column as float64 with NaN; None where a value is no number."""
+    """A column as float64 with NaN; None where a value is not a number."""
     if isinstance(found, Numeric):
         return np.where(found.missing, np.nan, found.values.astype(np.float64))
     if {what_is(type(value)) for value in found.values} - {"numbers"}:

@@ -1,21 +1,21 @@
-"""From a table to rows that a linear model learns a curve of every column from.
+"""Encoding of a table as rows from which a linear model learns a curve of every column.
 
-Nothing here looks at private rows to decide anything. What a row becomes follows from the row
-itself and from public quantities: the schema, the number of rows and the budget.
+Nothing here uses private rows for a decision. An encoded row is a function of the row itself and of
+public quantities: the schema, the number of rows and the budget.
 
-Design note. A model that takes rows of bounded norm gets ``cos(pi j u) / j`` for j = 1, 2, ... of
-a number u on its range from 0 to 1, a centred one-hot vector of a category, and zeros and an
-indicator of a declared gap. Rows have a norm of at most 1, however many features they have, and
-the noise of a score does not depend on that number. So weights that decay let a model learn the
-coarse shape of a column where noise is large, and its details where there is the budget for them,
-with nothing to tune. Bins of equal weight lose up to 8 points of AUC in the first case.
+Design note. For a model that takes rows of bounded norm, the features are ``cos(pi j u) / j`` for j
+= 1, 2, ... of a number u on its range from 0 to 1, a centred one-hot vector of a category, and
+zeros and an indicator of a declared gap. Rows have a norm of at most 1, however many features they
+have, and the noise of a score does not depend on that number. So decaying weights let a model learn
+the coarse shape of a column where noise is large, and its details where the budget allows, without
+any tuning. Bins of equal weight lose up to 8 points of AUC in the first case.
 
-A model that scales every column by itself would undo such weights, and its noise grows with the
-number of columns. It gets Legendre polynomials of each number and products of two, and is told by
-how much each of them is to count once it is scaled (:attr:`Encoding.importance`): all of them alike
-where the budget carries them, and the less, the finer they are, where it does not. So there is no
-ratio at which a model changes at once. ``benchmarks/repro_tables.py`` has the figures, and
-``benchmarks/pages/tables.md`` says on which tables the constants below were chosen.
+A model that scales every column independently would undo such weights, and its noise grows with the
+number of columns. It gets Legendre polynomials of each number and products of two, and weights for
+them after scaling (:attr:`Encoding.importance`): all alike where the budget carries them, and
+smaller for finer features where it does not. So there is no ratio at which a model changes
+abruptly. ``benchmarks/repro_tables.py`` has the figures, and ``benchmarks/pages/tables.md`` lists
+the tables on which the constants below were chosen.
 """
 
 from __future__ import annotations
@@ -40,64 +40,64 @@ if TYPE_CHECKING:
 Pair = tuple[float, float]
 
 # Value of `interactions` with which a model adds features of several numbers, by what it has
-# learned of them.
+# learned about the numbers.
 LEARNED = "learned"
 
-# How fine the encoding is, by r = n_samples / sigma of the whole fit as one Gaussian release.
-# Rows of bounded norm: how many cosines a number has, and how fast their weights fall.
+# Resolution of the encoding, by r = n_samples / sigma of the whole fit as one Gaussian release. For
+# rows of bounded norm: the number of cosines of a number, and the decay of their weights.
 _COSINES, _MORE_COSINES, _MORE_FROM = 8, 16, 4000
 _DECAY, _FASTER, _FASTER_BELOW = 1.0, 1.25, 100
 _PAIRS_FROM, _PAIRS_MOST, _PAIRS_SHARE = 1200, 16, 0.3
-_OF_PAIR = 2  # curves of each of two numbers
-# Share of the norm that random features of several numbers may have where there is much of a ratio,
-# and the ratio at which it is half of that.
+_OF_PAIR = 2  # number of curves of each of two numbers
+# Share of the norm that random features of several numbers may have where the ratio is large, and
+# the ratio at which the share is half of that.
 _TOGETHER, _TOGETHER_FROM = 0.25, 1200
-# Columns by themselves come in levels: numbers and categories, polynomials up to these degrees,
-# products of two numbers, and those with one of degree 2. A level counts by half where r is
-# `_CARRIED` times the number of columns up to it. More or fewer rows change the odds of that by the
-# power `_STEEPNESS`. Levels that count for less than `_LEAST` are left out.
+# Columns that are scaled independently come in levels: numbers and categories, polynomials up to
+# these degrees, products of two numbers, and those with one of degree 2. A level has weight 1/2
+# where r is `_CARRIED` times the number of columns up to it. The odds of the weight change with r
+# to the power `_STEEPNESS`. Levels of a weight below `_LEAST` are left out.
 _DEGREES = (1, 2, 4, 8)
 _CARRIED, _STEEPNESS, _LEAST = 14, 3, 0.01
-_COLUMNS_MOST = 20  # numbers, for pairs
+_COLUMNS_MOST = 20  # most numbers for which there are pairs
 
 _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
-# On a logarithmic scale: ratio of the ends from which on it is used as it is, and the
-# steepness of the scale that stands for it otherwise; and the largest that is used.
+# On a logarithmic scale: ratio of the ends above which it is used as the steepness; the steepness
+# that is used otherwise; and the largest ratio that is used.
 _WIDE, _STEEP, _STEEPEST = 10.0, 1000.0, 1e300
-# float32 rounds an entry up by at most half of 2^-23 of it; a row is shorter by more than that.
+# float32 rounds an entry up by at most half of 2^-23 of it; rows are shrunk by more.
 _SHRUNK = 1 - 2.0**-22
-_CHUNK = 1 << 17  # entries that are encoded at once: they should stay in the cache
+_CHUNK = 1 << 17  # entries that are encoded at once: they should fit into the cache
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows of a table become rows of numbers: public, or released where ranges are private."""
+    """Map from rows of a table to rows of numbers: public, or released where ranges are private."""
 
-    schema: Schema  # What is known of the columns
+    schema: Schema  # Public facts about the columns
     n_curves: int  # Curves of a number, from j = 1 on
     pairs: bool  # Whether products of curves of two numbers are features as well
     # Curve j has a weight in proportion to ``j**-decay``, and rows have a norm of at most 1. None
-    # puts each column between -1 and 1 by itself.
+    # maps each column to [-1, 1] independently.
     decay: float | None
-    # Number of rows over the noise of the fit, which says how much columns by themselves count.
+    # Number of rows over the noise of the fit, which determines the weights of independent columns.
     ratio: float
-    # Ranges of numbers. Those of the schema's ranges are there from the start; private ones are
+    # Ranges of numbers. Public ranges of the schema are known from the start; private ones are
     # added by :meth:`with_ranges`.
     ranges: tuple[tuple[str, Pair], ...]
     # Share of the squared norm of a row that random features of several numbers may have, where a
     # model adds any (:mod:`dpsubspace._core.tables.forming`).
     interacting: float = 0.0
 
-    # What comes out ---------------------------------------------------------------------------
+    # Properties of encoded rows ---------------------------------------------------------------
 
     @property
     def by_column(self) -> bool:
-        """Whether each column is between -1 and 1 by itself."""
+        """Whether each column is mapped to [-1, 1] independently."""
         return self.decay is None
 
     @property
     def curves(self) -> str:
-        """What a number becomes: ``cos(pi j u)``, or Legendre polynomials of ``2 u - 1``."""
+        """Features of a number u: ``cos(pi j u)``, or Legendre polynomials of ``2 u - 1``."""
         return "polynomials" if self.by_column else "cosines"
 
     @property
@@ -113,12 +113,12 @@ class Encoding:
 
     @cached_property
     def importance(self) -> np.ndarray | None:
-        """What to multiply scaled columns by, (n_features,); None where all count alike."""
+        """Factors of scaled columns, (n_features,); None where all have the same weight."""
         if self.decay is not None or self.ratio == math.inf:
             return None
         counts = np.append(_carried(_level_sizes(self.schema), self.ratio), 1.0)
         found = np.sqrt(counts[self.levels])
-        return found.astype(np.float32).astype(np.float64)  # the same in either type
+        return found.astype(np.float32).astype(np.float64)  # the same value in both types
 
     @cached_property
     def levels(self) -> np.ndarray:
@@ -144,7 +144,7 @@ class Encoding:
 
     @cached_property
     def extent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Least and largest value that each feature can have, of shape (n_features,)."""
+        """Least and largest possible value of each feature, of shape (n_features,)."""
         schema, sizes = self.schema, self._sizes
         curves = np.tile(sizes.curves, len(schema.numbers))
         gaps = np.full(len(self._with_gaps(schema.numbers)), sizes.gap)
@@ -176,9 +176,9 @@ class Encoding:
 
     @cached_property
     def groups(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of the column, or pair of columns, of each feature, (n_features,).
+        """Group of each feature, a column or pair of columns, (n_features,); and shares of groups.
 
-        And the share that each of these has of the largest squared norm of a row.
+        The shares are those of each group in the largest squared norm of a row.
         """
         sizes, kinds = self._sizes, self._kinds
         of = np.empty(self.n_features, dtype=np.intp)
@@ -193,7 +193,7 @@ class Encoding:
         return of, squares / squares.sum()
 
     def shares_of_columns(self, shares: np.ndarray) -> dict[str, float]:
-        """Parts of all that columns have, where columns and pairs have these shares, (g,)."""
+        """Shares of the single columns in their sum, for shares of columns and pairs (g,)."""
         found = dict(zip(self.schema, shares.tolist(), strict=False))
         for pair, share in zip(self._pairs, shares[len(found) :].tolist(), strict=True):
             for name in pair:
@@ -219,7 +219,7 @@ class Encoding:
         return name if j == 1 else f"{name}:poly{j}"
 
     def _values(self, name: str) -> tuple[Any, ...]:
-        """Values of a category that have a feature: of two, one tells the other by itself."""
+        """Values of a category that have a feature: of two values, one determines the other."""
         values = self._kinds[name].values
         return values[:1] if self.decay is None and len(values) == 2 else values
 
@@ -252,7 +252,7 @@ class Encoding:
     # Ranges -----------------------------------------------------------------------------------
 
     def with_ranges(self, ranges: Mapping[str, Pair]) -> Encoding:
-        """Return the encoding with the private ranges that were released, by column."""
+        """Return the encoding with released private ranges, by column."""
         known = dict(self.ranges)
         known |= {name: (float(low), float(high)) for name, (low, high) in ranges.items()}
         return replace(self, ranges=tuple((a, known[a]) for a in self.schema.numbers if a in known))
@@ -264,7 +264,7 @@ class Encoding:
         if unknown := [a for a in self.schema.numbers if a not in dict(self.ranges)]:
             raise ValueError(f"the ranges of {unknown} have not been estimated yet: fit first.")
         rows = np.empty((len(table.numbers), self.n_features), dtype=np.float32)
-        # Columns are written one after the other, which arithmetic likes, and turned in the cache.
+        # Columns are written one after the other, which is fast, and transposed in the cache.
         chunk = max(64, _CHUNK // max(self.n_features, 1))
         columns = np.empty((self.n_features, chunk), dtype=np.float32)
         for some in slices(len(rows), chunk):
@@ -295,7 +295,7 @@ class Encoding:
     def _write_curves(
         self, scaled: np.ndarray, gaps: np.ndarray, block: np.ndarray
     ) -> list[np.ndarray]:
-        """Write the curves of every number, zeros where it is missing; return the first few."""
+        """Write the curves of every number, zeros where it is missing; returns the first few."""
         cosines = self.curves == "cosines"
         first = np.cos(np.pi * scaled) if cosines else 2 * scaled - 1
         first[gaps] = 0.0
@@ -303,7 +303,7 @@ class Encoding:
         for j, size in enumerate(self._sizes.curves):
             np.multiply(now, size, out=block[:, j], casting="same_kind")
             few += [now] if self.pairs and j < self._of_pair else []
-            if cosines:  # the recurrence of Chebyshev, and that of Legendre
+            if cosines:  # the recurrences of Chebyshev and of Legendre
                 after = twice * now
                 after -= before
                 before, now = now, after
@@ -312,7 +312,7 @@ class Encoding:
         return few
 
     def _scaled(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (d, m) on their ranges, from 0 to 1."""
+        """Map numbers (d, m) from their ranges to [0, 1]."""
         known = dict(self.ranges)
         ends = np.array([known[a] for a in self.schema.numbers]).reshape(-1, 2)
         low, high = ends[:, :1], ends[:, 1:]
@@ -323,7 +323,7 @@ class Encoding:
         return scaled
 
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
-        """Numbers of a column at places on its scale, from 0 to 1, where it is read evenly."""
+        """Numbers of a column at places from 0 to 1 on its scale."""
         low, high = dict(self.ranges)[name]
         if self._kinds[name].log:
             places = off_log(places, low, high)
@@ -351,7 +351,7 @@ class _Ranges(Form):
 
 
 def _read_encoding(**parts: Any) -> Encoding:
-    """The encoding of parts that fit each other; ValueError where they do not."""
+    """Build an encoding of parts that were read; ValueError where they do not fit each other."""
     found = Encoding(**parts)
     if [name for name, _ in found.ranges] != [*found.schema.numbers]:
         raise ValueError("`ranges` must have all columns of numbers of the schema, in its order.")
@@ -383,15 +383,15 @@ class _Sizes:
 
 
 def _steepness(low: float, high: float) -> float:
-    """How much steeper a log scale is at `low`, its end nearer to 0, than at `high`, less 1."""
+    """Slope of a log scale at `low`, its end nearer to 0, over its slope at `high`, less 1."""
     if low <= 0:
         return _STEEP
-    ratio = min(float(high) / float(low), _STEEPEST)  # of ends far apart it may be infinite
+    ratio = min(float(high) / float(low), _STEEPEST)  # may be infinite for ends far apart
     return ratio - 1 if ratio > _WIDE else _STEEP
 
 
 def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Shares of a range on a logarithmic scale, from 0 to 1, which resolves what is near 0."""
+    """Map shares of a range to a logarithmic scale from 0 to 1, which is fine near 0."""
     if high <= 0:
         return 1 - _on_log(1 - share, -high, -low)
     if low < 0:
@@ -401,7 +401,7 @@ def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Shares of a range of places on its logarithmic scale: the inverse."""
+    """Map places on a logarithmic scale to shares of the range: the inverse."""
     if high <= 0:
         return 1 - off_log(1 - places, -high, -low)
     if low < 0:
@@ -410,16 +410,16 @@ def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.expm1(places * np.log1p(steep)) / steep
 
 
-# A range with numbers of both signs is logarithmic on either side of 0, with one steepness.
+# A range with numbers of both signs is logarithmic on both sides of 0, with the same steepness.
 
 
 def _signed_log(parts: np.ndarray) -> np.ndarray:
-    """Parts of the farther end, from -1 to 1, on a scale that is the same on both sides of 0."""
+    """Map numbers over the farther end, from -1 to 1, to a scale that is symmetric about 0."""
     return np.copysign(np.log1p(_STEEP * np.abs(parts)), parts)
 
 
 def _parts(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends as parts of the farther one, and where these lie on the scale."""
+    """Both ends over the farther one, and their places on the scale."""
     parts = np.array([low, high]) / max(-low, high)
     return parts, _signed_log(parts)
 
@@ -436,7 +436,7 @@ def _off_both_sides(places: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _decaying(number: int, decay: float) -> np.ndarray:
-    """Weights in proportion to ``j**-decay``, of which the squares add up to 1."""
+    """Weights in proportion to ``j**-decay``, whose squares add up to 1."""
     weights = np.arange(1.0, number + 1) ** -decay
     return weights / np.linalg.norm(weights)
 
@@ -444,7 +444,7 @@ def _decaying(number: int, decay: float) -> np.ndarray:
 def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarray) -> None:
     """Write a centred one-hot vector of norm `size`; zeros where a value is unknown or missing.
 
-    The first entries of it, where `block` has fewer than the `count` values.
+    Only its first entries are written where `block` has fewer rows than the `count` values.
     """
     unit = size / np.sqrt(1 - 1 / count)
     block[:] = np.where(codes >= 0, -unit / count, 0.0)
@@ -453,7 +453,7 @@ def _write_category(codes: np.ndarray, count: int, size: float, block: np.ndarra
 
 
 def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) -> None:
-    """Write all products of one of the first curves of a number and one of another's."""
+    """Write the products of every pair of first curves of two different numbers."""
     places = np.triu_indices(len(few[0]), 1)
     of_one, of_other = ([curve[own] for curve in few] for own in places)
     for place, ((j, k), size) in enumerate(np.ndenumerate(sizes)):
@@ -462,7 +462,7 @@ def _write_pairs(few: list[np.ndarray], sizes: np.ndarray, block: np.ndarray) ->
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
-    """Names as they are, and with a number after those that were there before."""
+    """Make names distinct by a number after those that occurred before."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -471,7 +471,7 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-# Which encoding ---------------------------------------------------------------------------------
+# Choice of the encoding -------------------------------------------------------------------------
 
 
 def encoding_for(
@@ -482,14 +482,14 @@ def encoding_for(
     by_column: bool = False,
     alike: bool = False,
 ) -> Encoding:
-    """Return the encoding of a table, as fine as the budget carries.
+    """Return the encoding of a table, as fine as the budget allows.
 
     The ratio is the number of rows over the noise multiplier of the whole fit as one Gaussian
     release, inf without privacy. With `interactions` pairs of numbers get features of their own;
-    "auto" gives them where the ratio is large, to tables of not too many numbers, and "learned"
-    lets a model add features of several numbers as well. `by_column` says that the model scales
-    every column by itself, and rows need no bound on their norm. With `alike` it has no use for
-    what columns are to count: those that would count for less than half are out.
+    "auto" adds them where the ratio is large and the table has not too many numbers, and "learned"
+    lets a model add features of several numbers as well. `by_column` means that the model scales
+    every column independently, and that rows need no bound on their norm. With `alike` the model
+    cannot use weights of columns: those of a weight below 1/2 are left out.
     """
     kinds: dict[str, Any] = dict(schema)
     known = [(a, kinds[a]._ends) for a in schema.numbers if kinds[a]._ends is not None]
@@ -507,7 +507,7 @@ def encoding_for(
 
 
 def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
-    """How fine rows of bounded norm are."""
+    """Refine an encoding for rows of bounded norm."""
     return replace(
         coarse,
         n_curves=_MORE_COSINES if ratio >= _MORE_FROM else _COSINES,
@@ -517,7 +517,7 @@ def _of_rows(coarse: Encoding, ratio: float) -> Encoding:
 
 
 def _of_columns(coarse: Encoding, interactions: bool | str, alike: bool) -> Encoding:
-    """How fine columns by themselves are: as fine as what counts at all."""
+    """Refine an encoding for independent columns: all levels with a noticeable weight."""
     allowed = interactions is not False and 2 <= len(coarse.schema.numbers) <= _COLUMNS_MOST
     counts = _carried(_level_sizes(coarse.schema), coarse.ratio) >= (0.5 if alike else _LEAST)
     n_curves = max(most for most, here in zip(_DEGREES, counts, strict=False) if here)
@@ -537,6 +537,6 @@ def _level_sizes(schema: Schema) -> np.ndarray:
 
 
 def _carried(sizes: np.ndarray, ratio: float) -> np.ndarray:
-    """By how much each level counts, from 0 to 1: all of the coarsest, whatever it is."""
+    """Weight of each level, from 0 to 1; always 1 for the coarsest."""
     counts = 1 / (1 + (_CARRIED * np.cumsum(sizes) / ratio) ** _STEEPNESS)
     return np.concatenate([[1.0], counts[1:]])

@@ -1,37 +1,37 @@
-"""Features of encoded rows beyond those that are kept: formed anew, or of several numbers at once.
+"""Features of encoded rows that are not stored: formed anew, or of several numbers at once.
 
-Design note, of rows that are formed chunk by chunk, of a number and a code for each column. An
+Design note, about rows that are formed chunk by chunk, from a number and a code for each column. An
 encoded row of 30 columns has hundreds of numbers, which take twenty times the memory of the table,
-and a step reads all of them. To form them anew in every step takes half as long again as to read
-them (``benchmarks/pages/many_rows.md``), if no operation is made of one column, or of few rows:
+and a step reads all of them. Forming them anew in every step takes half as long again as reading
+them (``benchmarks/pages/many_rows.md``), if no operation is on a single column, or on few rows:
 columns of curves come in doublings, ``T_{k+i} = 2 T_k T_i - T_{k-i}``, and categories by one
-comparison of all features with codes. So tables are kept encoded where that fits into little
-memory, and formed in every step where it does not. Public sizes decide.
+comparison of all features with codes. So tables are stored encoded where that needs little memory,
+and formed in every step otherwise. Public sizes decide.
 
-Arithmetic is in float32, of the first curve of each number, rounded once. The encoding of
+Arithmetic is in float32, from the first curve of each number, rounded once. The encoding of
 ``_core/tables/encoding.py`` is in float64 and rounded at the end. The two differ by less than 2e-5
 of the largest value of a curve, and by a few units of rounding nearly everywhere.
 
-Privacy: features are made by products, differences and comparisons of single entries, of which each
-is rounded as IEEE 754 says. So a row has the same features whichever rows are formed with it
-(:mod:`dpsubspace._core.rows.chunks`). That leaves the first curve, a cosine, behind a logarithm on
-some scales, which libraries round as they like. It is computed once and held, so that a fit has one
-number for it, whatever that is. Only where a neighbour has fewer rows of a person, and later rows
-lie elsewhere, must a number have the same cosine in any place of a vector. NumPy's have, on all
-processors that it was tried on, and a test compares them.
+Privacy: features are made by products, differences and comparisons of single entries, each of which
+is rounded according to IEEE 754. So a row has the same features whichever rows are formed with it
+(:mod:`dpsubspace._core.rows.chunks`). The exception is the first curve, a cosine, on some scales of
+a logarithm, which libraries may round differently. It is computed once and stored, so that a fit
+has a single value for it, whatever that is. Only where a neighbour has fewer rows of a person, so
+that later rows are in other places, must a number have the same cosine at any place of a vector.
+NumPy's cosine has this property, on all processors on which it was tried, and a test compares them.
 
-Design note, of what several numbers do together, as random features of encoded rows
-(:class:`Interactions`). Pairs of curves are as many as pairs of columns, and cannot tell a product
-of three. Random features (Rahimi and Recht, 2007) of all numbers at once can, if their frequencies
-are right: those of a column that tells nothing should be 0. So they are drawn during a descent, by
-what it has released of the columns so far, and added to rows that are there. Their frequencies have
-Cauchy distributions, of which the kernel is ``exp(-sum_i a_i |u_i - v_i|)``: it is not smooth, so
-that steps of a column are learned as well as slopes. No rows have both: features of several numbers
-are added to rows that are kept (:func:`is_formed`).
+Design note, about interactions of several numbers, as random features of encoded rows
+(:class:`Interactions`). There are as many pairs of curves as pairs of columns, and they cannot
+represent a product of three. Random features (Rahimi and Recht, 2007) of all numbers at once can,
+if their frequencies are right: those of a column without information should be 0. So they are drawn
+during a descent, by what it has released about the columns so far, and appended to the stored rows.
+Their frequencies have Cauchy distributions, whose kernel is ``exp(-sum_i a_i |u_i - v_i|)``: it is
+not smooth, so that steps of a column are learned as well as slopes. No rows use both: features of
+several numbers are only added to stored rows (:func:`is_formed`).
 
-Privacy: the random features of a row follow from the row itself and from released and public
+Privacy: the random features of a row are a function of the row itself and of released and public
 numbers. Frequencies are drawn by public randomness. Rows become longer by a share of their norm;
-gradients are clipped to the same norm, whatever rows are.
+gradients are clipped to the same norm for any rows.
 """
 
 from __future__ import annotations
@@ -53,41 +53,40 @@ from dpsubspace._core.tables.schema import Table, frequencies, middles
 
 # Rows that are formed ---------------------------------------------------------------------------
 
-# Bytes of encoded rows from which on they are formed in every step (1 GiB).
+# Bytes of encoded rows above which they are formed in every step (1 GiB).
 _MOST_KEPT = 1 << 30
 
-_CHUNK = 1 << 13  # rows of which the first curves are computed at once
+_CHUNK = 1 << 13  # number of rows whose first curves are computed at once
 
 
 def is_formed(encoding: Encoding, n_records: int) -> bool:
     """Whether encoded rows are formed in every step, by public sizes alone.
 
-    Features of several numbers, which are added during a fit, take more than encoded rows do.
+    Features of several numbers, which are added during a fit, need more memory than encoded rows.
     """
     return not encoding.interacting and 4 * n_records * encoding.n_features >= _MOST_KEPT
 
 
 def formed_rows(table: Table, encoding: Encoding) -> FormedRows:
-    """Encoded rows of a table that are formed where they are asked for."""
+    """Encoded rows of a table that are formed when they are used."""
     form = _Forming(encoding)
     codes = np.ascontiguousarray(table.codes.T)
     return FormedRows([form.first(table.numbers.T), codes], form, form.layout)
 
 
 class _Forming:
-    """What makes entries of rows, of the first curve of each number and of codes.
+    """Function that forms entries of rows from the first curve of each number and from codes.
 
-    They come in the order in which they are formed: curves 1, 2, ... of all numbers, gaps of
-    numbers, features of categories and their gaps, and pairs. `layout` says which features they
-    are.
+    The entries are in the order in which they are formed: curves 1, 2, ... of all numbers, gaps of
+    numbers, features of categories and their gaps, and pairs. `layout` maps them to features.
     """
 
     def __init__(self, encoding: Encoding):
         schema, kinds = encoding.schema, encoding._kinds
         self._encoding, self._cosines = encoding, encoding.curves == "cosines"
         self._gaps = [schema.numbers.index(name) for name in encoding._with_gaps(schema.numbers)]
-        # An entry of a category tells whether the code of one column is one value, less the part
-        # of all values that this is where the code is known.
+        # An entry of a category is an indicator of one value of one column, less the share of this
+        # value among all values where the code is known.
         of, values, parts, self._blocks = [], [], [], []
         for i, name in enumerate(schema.categories):
             own = range(len(encoding._values(name)))
@@ -108,13 +107,13 @@ class _Forming:
         self.layout = self._layout(encoding, np.array(parts))
 
     def _layout(self, encoding: Encoding, parts: np.ndarray) -> Layout:
-        """Places and sizes of the entries, where those of categories tell of `parts` of values."""
+        """Places and sizes of the entries, with `parts` for those of categories."""
         d, n_curves, sizes = len(encoding.schema.numbers), encoding.n_curves, encoding._sizes
         own, gaps, flags, pairs = np.split(np.arange(encoding.n_features), self._ends)
         places = [own.reshape(d, n_curves).T.ravel(), gaps, flags]
         factors = [np.repeat(sizes.curves, d), np.full(len(gaps), sizes.gap)]
         factors.append(sizes.category / np.sqrt(1 - parts))
-        if self._few:  # the pairs of a number and all later ones, curve by curve
+        if self._few:  # pairs of each number with all later ones, curve by curve
             starts = np.cumsum([0, *range(d - 1, 0, -1)])
             by_pair = pairs.reshape(-1, sizes.pairs.size)
             places += [by_pair[i:j].T.ravel() for i, j in pairwise(starts)]
@@ -130,7 +129,7 @@ class _Forming:
         return found
 
     def __call__(self, held: Sequence[np.ndarray]) -> np.ndarray:
-        """Entries (p, m) of rows of which first curves (d, m) and codes (c, m) are held."""
+        """Entries (p, m) of rows whose first curves (d, m) and codes (c, m) are stored."""
         first, codes = held
         (d, m), n_curves, width = first.shape, self._encoding.n_curves, len(self.layout.places)
         whole = lent((2 * d + width, m), np.float32)
@@ -162,7 +161,7 @@ class _Forming:
     def _write_flags(self, codes: np.ndarray, flags: np.ndarray) -> None:
         """Write centred indicators of the values of categories, and of gaps."""
         own = lent(flags.shape, codes.dtype)
-        np.take(codes, self._of, axis=0, out=own, mode="clip")  # which needs no copy of them
+        np.take(codes, self._of, axis=0, out=own, mode="clip")  # this mode needs no copy
         flags[...] = np.equal(own, self._values, out=lent(flags.shape, bool))
         flags -= self._parts
         strange = codes < 0
@@ -172,9 +171,9 @@ class _Forming:
 
 @contextmanager
 def _no_buffers() -> Iterator[None]:
-    """NumPy puts no columns into its buffers where others are broadcast to them.
+    """Prevent NumPy from copying columns into its buffers where others are broadcast to them.
 
-    It would where two or more fit into one, and then take three times as long.
+    It would do so where two or more fit into one buffer, and then take three times as long.
     """
     before = np.setbufsize(16)
     try:
@@ -184,7 +183,7 @@ def _no_buffers() -> Iterator[None]:
 
 
 def _write_cosines(zeroth: np.ndarray, curves: np.ndarray, twice: np.ndarray) -> None:
-    """Write curves (k, d, m) of which the first is there: those of Chebyshev, in doublings."""
+    """Write curves (k, d, m), given the first of them: those of Chebyshev, in doublings."""
     k, number = 1, len(curves)
     while k < number:
         more = min(k, number - k)
@@ -199,7 +198,7 @@ def _write_cosines(zeroth: np.ndarray, curves: np.ndarray, twice: np.ndarray) ->
 
 
 def _write_polynomials(zeroth: np.ndarray, curves: np.ndarray, spare: np.ndarray) -> None:
-    """Write curves (k, d, m) of which the first is there: polynomials of Legendre."""
+    """Write curves (k, d, m), given the first of them: polynomials of Legendre."""
     before = zeroth
     for j in range(1, len(curves)):
         new = curves[j]
@@ -211,7 +210,7 @@ def _write_polynomials(zeroth: np.ndarray, curves: np.ndarray, spare: np.ndarray
 
 
 def _write_pairs(few: np.ndarray, pairs: np.ndarray) -> None:
-    """Write all products of one of some curves (k, d, m) of a number and one of another's."""
+    """Write the products of all pairs of curves (k, d, m) of two different numbers."""
     (k, d, m), start = few.shape, 0
     for i in range(d - 1):
         later = d - 1 - i
@@ -223,18 +222,19 @@ def _write_pairs(few: np.ndarray, pairs: np.ndarray) -> None:
 
 # Features of several numbers --------------------------------------------------------------------
 
-# Random frequencies, each of which gives a cosine and a sine; of how many columns, at most; and the
-# largest frequency, over pi of the range of a column.
+# Number of random frequencies, each of which gives a cosine and a sine; largest number of columns;
+# and largest frequency, over pi divided by the range of a column.
 _FREQUENCIES, _COLUMNS_MOST, _LARGEST = 300, 16, 60.0
-# Scale of the frequencies of one column that has all, and the ratio from which on it grows with its
-# square root; what columns have of it alike, and the power of their shares that decides the rest.
-# Chosen while looking at eight tables (benchmarks/pages/table_interactions.md), a few seeds each.
-# On seven others the features do not pay.
+# Scale of the frequencies if one column has all of it, and the ratio above which the scale grows
+# with the square root of the ratio; the part of the scale that is the same for all columns, and the
+# power of their shares that determines the rest. Chosen while looking at eight tables
+# (benchmarks/pages/table_interactions.md), a few seeds each. On seven others the features do not
+# pay.
 _SCALE, _FINER_FROM = 6.0, 2000.0
 _ALIKE, _POWER = 0.1, 1.25
 _LEAST = 0.01  # Share of the norm of rows below which nothing is added
-_PLACES = 48  # of a column, where its distribution is told
-_ENTRIES, _SCORED = 1 << 18, 1 << 12  # entries that are computed at once, and rows
+_PLACES = 48  # number of places of a column at which its distribution is estimated
+_ENTRIES, _SCORED = 1 << 18, 1 << 12  # numbers of entries, and of rows, that are computed at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,10 +242,10 @@ class Interactions:
     """Random features of the numbers of encoded rows."""
 
     places: np.ndarray  # (k,): features that are first cosines of numbers
-    size: float  # Largest value of these
+    size: float  # Largest value of these features
     frequencies: np.ndarray  # (k, m), in float32
-    means: np.ndarray  # (2 m,): what is subtracted, about the mean of the features
-    share: float  # Of the squared norm of a row, at most
+    means: np.ndarray  # (2 m,): subtracted from the features, about their mean
+    share: float  # Largest share of the squared norm of a row
 
     @property
     def width(self) -> int:
@@ -257,16 +257,16 @@ class Interactions:
         return 1.0 + float(np.linalg.norm(self.means))
 
     def scores(self, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Scores (n, c) of rows (n, p) by weights (2 m, c), some rows at a time."""
+        """Scores (n, c) of rows (n, p) by weights (2 m, c), for some rows at a time."""
         found = np.empty((len(rows), weights.shape[1]))
         for some in slices(len(rows), _SCORED):
             found[some] = self(rows[some]) @ weights
         return found
 
     def averaged(self, rows: np.ndarray, named: np.ndarray) -> np.ndarray:
-        """Means (n, 2 m) of the features, where only some numbers are those of the rows.
+        """Means (n, 2 m) of the features, given only some numbers of the rows.
 
-        Numbers whose first feature is not among those `named` are even on their scales, and
+        Numbers whose first feature is not among those `named` are uniform on their scales, and
         independent of each other.
         """
         own, root = np.isin(self.places, named), math.sqrt(self.frequencies.shape[1])
@@ -277,10 +277,10 @@ class Interactions:
         return np.concatenate(parts, axis=1) - self.means
 
     def __call__(self, rows: Array) -> Array:
-        """Features (n, 2 m) of encoded rows (n, p), each by itself.
+        """Features (n, 2 m) of encoded rows (n, p), computed independently.
 
-        Products are added up number by number: what a row becomes does not depend on where it
-        lies, as it does where BLAS adds up. Rows of persons may lie anywhere.
+        Products are added up number by number, so that the features of a row do not depend on its
+        place, as they would where BLAS adds up. Rows of persons may be in any place.
         """
         xp, m = namespace(rows), len(self.means) // 2
         found = xp.empty((rows.shape[0], 2 * m), dtype=rows.dtype, device=device(rows))
@@ -314,8 +314,8 @@ def drawn(
 ) -> Interactions | None:
     """Random features by shares of columns and pairs, (g,), as in :attr:`Encoding.groups`.
 
-    `means` are released means of encoded rows, (p,); None takes numbers to be even on their
-    scales. None is returned where the numbers have next to no share.
+    `means` are released means of encoded rows, (p,); with None, numbers are assumed to be uniform
+    on their scales. The result is None where the share of the numbers is negligible.
     """
     numbers = encoding.schema.numbers
     found = encoding.shares_of_columns(shares)
@@ -340,13 +340,13 @@ def drawn(
 def _distribution(
     encoding: Encoding, name: str, means: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places of a number about the middle of its scale, and how often each of them is."""
+    """Places of a number about the middle of its scale, and the frequency of each place."""
     places = middles(_PLACES)
     if means is None:
         return places - 0.5, np.full(_PLACES, 1 / _PLACES)
     at = encoding.blocks[name][: encoding.n_curves]
     orders = np.arange(1, encoding.n_curves + 1)
     entries = encoding.curve_sizes * np.cos(np.pi * np.outer(places, orders))
-    if encoding.schema[name].missing:  # no curve, and no part in any angle
+    if encoding.schema[name].missing:  # has no curve, and no part in any angle
         places, entries = np.append(places, 0.5), np.vstack([entries, 0 * orders])
     return places - 0.5, frequencies(entries, means[at])

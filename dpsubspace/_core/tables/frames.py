@@ -18,23 +18,23 @@ from scipy import sparse
 
 from dpsubspace._core.ground.checks import unwrapped
 
-# Design note. pandas, Polars and Arrow are no dependencies, so that nothing of them is imported: a
-# column is read by the methods that it has. Whatever it is, it becomes one of two things. Numbers
-# that NumPy knows stay an array. All else becomes one code a row and the list of the values that
-# the codes stand for, which the libraries find in compiled code, so that Python looks at a value
-# once for all rows that have it.
+# Design note. pandas, Polars and Arrow are no dependencies, so none of them is imported: a column
+# is read by the methods that it has. The result is one of two things. Numbers of NumPy's types stay
+# an array. All else becomes one code for each row and the list of the values that the codes stand
+# for, which the libraries compute in compiled code, so that Python handles a value once for all
+# rows that have it.
 #
-# Privacy: the value that a row gets depends on that row and on the type of the column alone, which
-# is public. A column keeps the type that it has; lists and objects, which have none, are looked at
-# value by value. Codes and lists of values do depend on all rows, and are never seen outside: what
-# becomes of a row is what becomes of its own value.
+# Privacy: the value of a row after reading depends on that row and on the type of the column alone,
+# which is public. A column keeps the type that it has; lists and objects, which have none, are read
+# value by value. Codes and lists of values do depend on all rows, and never leave this package: the
+# result for a row depends on its own value only.
 #
 # No message here contains a value of a row: errors end up in logs.
 
 
 @dataclass(frozen=True, eq=False)
 class Numeric:
-    """Numbers, or True and False, and where they are missing, which NaN is as well."""
+    """Numbers, or True and False, and a mask of missing values; NaN is missing as well."""
 
     values: np.ndarray
     missing: np.ndarray
@@ -42,10 +42,10 @@ class Numeric:
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """One code a row, -1 where the value is missing, and the values that the codes stand for.
+    """One code for each row, -1 where the value is missing, and the values of the codes.
 
-    `declared` tells that the values are those of a type of the library for categories, which may
-    have values that no row has.
+    `declared` is true if the values are those of a library's type for categories, which may have
+    values that no row has.
     """
 
     codes: np.ndarray
@@ -57,8 +57,8 @@ class Coded:
 
 
 def names_of(frame: Any) -> list[Any] | None:
-    """Names of the columns of a frame; None of what has none."""
-    if hasattr(frame, "column_names") and hasattr(frame, "num_rows"):  # of Arrow
+    """Names of the columns of a frame; None for objects without column names."""
+    if hasattr(frame, "column_names") and hasattr(frame, "num_rows"):  # a table of Arrow
         return list(frame.column_names)
     if len(getattr(frame, "shape", ())) == 2 and hasattr(frame, "columns"):
         return list(frame.columns)
@@ -76,7 +76,7 @@ def column_of(frame: Any, name: str) -> Any:
 
 
 def checked_frame(frame: Any, name: str) -> Any:
-    """A data frame as it is, and what has no names as an array of two dimensions."""
+    """Return a data frame unchanged, and anything without names as a 2-dimensional array."""
     frame = unwrapped(name, frame)
     if names_of(frame) is not None:
         return frame
@@ -84,7 +84,7 @@ def checked_frame(frame: Any, name: str) -> Any:
         raise ValueError(f"`{name}` is a sparse matrix: pass {name}.toarray(), or a data frame.")
     if isinstance(frame, Mapping):
         raise ValueError(f"`{name}` is a dict: pass a data frame, as pandas.DataFrame({name}) is.")
-    # Not as an array of text, which rows with a text in them would become.
+    # As an array of objects: NumPy would convert rows with a text in them to text entirely.
     array = np.asarray(frame) if hasattr(frame, "dtype") else np.array(frame, dtype=object)
     if array.ndim != 2:
         raise ValueError(
@@ -95,8 +95,8 @@ def checked_frame(frame: Any, name: str) -> Any:
     return array
 
 
-# Types of text and of whole numbers in NumPy, pandas, Polars and Arrow. Columns without a value may
-# be of a type for floats, whatever they are about.
+# Types of text and of whole numbers in NumPy, pandas, Polars and Arrow. Columns without any value
+# may have a type for floats, whatever they are about.
 _TEXT = re.compile(r"(large_)?str(ing)?|string_view|categorical|enum|<[ut]\d+")
 _WHOLE = re.compile(r"u?int\d+|bool(ean)?")
 
@@ -105,7 +105,7 @@ _FLOATS = ("halffloat", "float", "double")
 
 
 def typical_of(column: Any) -> Any:
-    """A column that has the type of another and tells nothing of its rows."""
+    """A column that has the type of another and reveals nothing about its rows."""
     dtype = column.type if hasattr(column, "dictionary_encode") else column.dtype
     name = re.split(r"[(\[]", str(dtype))[0].lower()
     if _TEXT.fullmatch(name):
@@ -115,12 +115,12 @@ def typical_of(column: Any) -> Any:
     return column.iloc[:0] if hasattr(column, "iloc") else column[:0]
 
 
-# The least whole number that is the nearest float of another one.
+# The least whole number that is the nearest float of another whole number.
 INEXACT = 2**53
 
 
 def holds_floats(column: Any) -> bool:
-    """Whether a column is of a type for floats, in any library."""
+    """Whether a column has a type for floats, in any library."""
     if hasattr(column, "dictionary_encode"):
         return str(getattr(column.type, "value_type", column.type)) in _FLOATS
     dtype = column.dtype
@@ -131,7 +131,7 @@ def holds_floats(column: Any) -> bool:
 
 
 def read_column(column: Any, label: str) -> Numeric | Coded:
-    """A column of any library; ValueError that starts with `label` if it cannot be read."""
+    """Read a column of any library; ValueError that starts with `label` if that fails."""
     if hasattr(column, "dictionary_encode"):
         return _of_arrow(column, label)
     dtype = column.dtype
@@ -154,15 +154,15 @@ def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
 
 
 def _of_pandas(series: Any, label: str) -> Numeric | Coded:
-    """A column of one of pandas' own types: with missing values, with categories, or of Arrow."""
+    """Read a column of a type of pandas: with missing values, with categories, or of Arrow."""
     dtype = series.dtype
     kind = getattr(dtype, "kind", "O")
     if hasattr(dtype, "categories"):
         values = series.cat.categories.tolist()
         return _without_missing(np.asarray(series.cat.codes, dtype=np.intp), values, declared=True)
     if kind == "f":
-        # As wide as they are: 0.1 of float32 is the category 0.1 in that width alone.
-        wide = getattr(dtype, "numpy_dtype", np.float64)  # sparse columns have none
+        # At the original width: 0.1 of float32 is the category 0.1 in that width only.
+        wide = getattr(dtype, "numpy_dtype", np.float64)  # sparse columns have no numpy_dtype
         return _of_numpy(series.to_numpy(dtype=wide, na_value=np.nan), label)
     if kind in "biu":
         wide, fill = {"b": (np.bool_, False), "i": (np.int64, 0), "u": (np.uint64, 0)}[kind]
@@ -171,8 +171,8 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
     if kind in "mM":
         raise refused(label, "durations" if kind == "m" else "dates or times")
     found = None
-    # Of objects, pandas may take two values of different types for one where others lie between.
-    with suppress(TypeError, NotImplementedError, OverflowError):  # of what it cannot hash
+    # For objects, pandas may confuse two equal values of different types if others lie between.
+    with suppress(TypeError, NotImplementedError, OverflowError):  # for values without a hash
         found = series.factorize() if not isinstance(dtype, np.dtype) else None
     if found is None:
         return _of_objects(series.to_numpy(dtype=object).tolist(), label)
@@ -209,7 +209,7 @@ def _of_polars_text(series: Any) -> Coded:
 def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     name = str(column.type)
     if name.startswith("run_end_encoded"):
-        decoded: Any = import_module("pyarrow.compute")  # of which stubs do not know this function
+        decoded: Any = import_module("pyarrow.compute")  # its type stubs lack this function
         return _of_arrow(decoded.run_end_decode(column), label)
     if name in ("string", "large_string", "string_view") or name.startswith("dictionary"):
         return _of_arrow_text(column, declared=name.startswith("dictionary"))
@@ -219,7 +219,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
     if name in _FLOATS:
         return _of_numpy(_joined(column), label)  # NumPy has NaN where a value is missing
     if name.startswith(("decimal", "null")):
-        # Arrow's check of what a type can hold would name a value in its message.
+        # Arrow's check of the range of a type would quote a value in its message.
         return _of_numpy(_joined(column.cast("float64", safe=False).fill_null(np.nan)), label)
     if name.startswith(("date", "time", "duration", "month")):
         spans = name.startswith(("duration", "month"))
@@ -228,7 +228,7 @@ def _of_arrow(column: Any, label: str) -> Numeric | Coded:
 
 
 def _of_arrow_text(column: Any, *, declared: bool) -> Coded:
-    """Text, or what Arrow stores as codes; each chunk may have a list of values of its own."""
+    """Read text, or a type of Arrow with codes; each chunk may have its own list of values."""
     codes, values, last, start = [np.zeros(0, dtype=np.intp)], [], None, 0
     for chunk in _chunks(column if declared else column.dictionary_encode()):
         if last is None or not chunk.dictionary.equals(last):
@@ -240,7 +240,7 @@ def _of_arrow_text(column: Any, *, declared: bool) -> Coded:
 
 
 def _chunks(column: Any) -> list[Any]:
-    """Parts of a column: of a table it may have several, and of a batch it is one."""
+    """Parts of a column: it may have several in a table, and is one part in a batch."""
     return column.chunks if hasattr(column, "chunks") else [column]
 
 
@@ -254,7 +254,7 @@ def _joined(column: Any) -> np.ndarray:
 
 _MAY_BE_NAN = (float, np.floating, Decimal)
 
-# What values are, by their type. NumPy counts its time spans among the integers.
+# Words for values, by their type. NumPy counts its time spans among the integers.
 _WHAT: list[tuple[tuple[type, ...], str]] = [
     ((datetime.timedelta, np.timedelta64), "durations"),
     ((datetime.date, datetime.time, np.datetime64), "dates or times"),
@@ -268,7 +268,7 @@ _MISSING = ("NoneType", "NAType", "NaTType")  # the last two are pandas' own
 
 
 def what_is(kind: type) -> str:
-    """What values of a type are: "numbers", "text", "missing", or something that is refused."""
+    """Word for values of a type: "numbers", "text", "missing", or a type that is refused."""
     if kind.__name__ in _MISSING:
         return "missing"
     known = (what for types, what in _WHAT if issubclass(kind, types))
@@ -286,7 +286,7 @@ def refused(label: str, what: str) -> ValueError:
         "bytes": "decode them to text",
         "complex numbers": "pass their real and imaginary parts as two columns",
     }.get(what, "turn them into columns of numbers or of text")
-    # scikit-learn's own words for the one thing that its checks ask for.
+    # scikit-learn's own words, which its estimator checks look for.
     start = "Complex data not supported: " if what == "complex numbers" else ""
     return ValueError(
         f"{start}{label} holds {what}: {way_out}, or leave the column out of the schema."
@@ -297,14 +297,14 @@ def _of_objects(values: Sequence[Any], label: str) -> Coded:
     places = None
     with suppress(TypeError):
         places = dict(zip(dict.fromkeys(values), count(), strict=False))
-    if places is None:  # raised out here: what was suppressed may carry a value
+    if places is None:  # raised out here: the suppressed error may quote a value
         raise refused(label, "lists or other objects")
     codes = np.fromiter(map(places.__getitem__, values), np.intp, len(values))
     return _without_missing(codes, list(places))
 
 
 def _without_missing(codes: np.ndarray, values: list[Any], *, declared: bool = False) -> Coded:
-    """Codes that are -1 where the value is None, NaN, or another one that stands for missing."""
+    """Codes that are -1 where the value is None, NaN, or another marker of missing values."""
     kinds = {kind: what_is(kind) for kind in set(map(type, values))}
     doubtful = {kind for kind in kinds if issubclass(kind, _MAY_BE_NAN)}
     if not doubtful and "missing" not in kinds.values():

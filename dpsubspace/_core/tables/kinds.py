@@ -1,4 +1,4 @@
-"""Kinds of columns in a schema: what is known of a column, and how it is read."""
+"""Kinds of columns in a schema: public facts about a column, and how it is read."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from dpsubspace._names import public
 
 # Kinds of columns -------------------------------------------------------------------------------
 
-# Larger ends of a range would overflow where they are squared.
+# Larger ends of a range would overflow when they are squared.
 _LARGEST = 1e50
 
 _FLOAT_MAX = sys.float_info.max
 
 
-# Codes of values that are no category, and of missing ones.
+# Codes of values that are not among the categories, and of missing values.
 UNKNOWN, MISSING = -1, -2
 
-# Whole numbers no further apart than this are looked up in a table, which is faster than a search.
+# Whole numbers within a span of this size are looked up in a table, which is faster than a search.
 _TABLE = 1 << 16
 
 
 class Kind:
-    """What a schema says about a column. A new kind is a class here, and a row of KINDS.
+    """Public facts about a column. A new kind is a class here, and a row of KINDS.
 
-    A column becomes numbers between ends, or codes of categories. What an encoding, a fit and a
-    display make of it follows from this, so that they need not know of kinds.
+    A column becomes numbers between ends, or codes of categories. Encodings, fits and displays use
+    only that, so that they need not know about kinds.
     """
 
-    _in_files: ClassVar[str]  # What it is called in files, which have all of its fields
+    _in_files: ClassVar[str]  # Name of the kind in files, which have all of its fields
     _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
-    log: bool = False  # Whether small values differ more than large ones do
+    log: bool = False  # Whether differences matter more among small values than among large ones
     missing: bool  # Whether values can be missing
 
     @property
     def _ends(self) -> tuple[float, float] | None:
-        """Public range of the numbers; None where it is estimated privately, and of codes."""
+        """Public range of the numbers; None for codes, and where it is estimated privately."""
         return None
 
     @property
     def _gap(self) -> float:
-        """What stands for a missing value."""
+        """Value that represents a missing one."""
         return MISSING if self._categorical else math.nan
 
     def _with_missing(self) -> str:
-        """How to write the same with missing values."""
+        """Code that declares the same kind with missing values."""
         return repr(replace(cast(Any, self), missing=True))
 
     def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
-        """Write a column as numbers into `out`; ValueError, from `label` on, if it has others."""
+        """Write a column as numbers into `out`; ValueError that starts with `label` for others."""
         _write_numbers(found, self, label, out)
 
 
@@ -124,7 +124,7 @@ class Range(Kind):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """Its own."""
+        """Ends of the range itself."""
         return self.low, self.high
 
     def __repr__(self) -> str:
@@ -218,11 +218,11 @@ class Categories(Kind):
         _keep_flags(self, "missing")
 
     def _with_missing(self) -> str:
-        """The same, without its values."""
+        """Code that declares the same kind with missing values, without its categories."""
         return "Categories([...], missing=True)"
 
     def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
-        """Write the place of each value among the categories, UNKNOWN or MISSING."""
+        """Write the position of each value among the categories, UNKNOWN or MISSING."""
         out[:] = _codes(found, self, label)
 
     def __repr__(self) -> str:
@@ -233,7 +233,7 @@ KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
 
 
 def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
-    """The shortest integers that all codes are: they stay in memory as long as a fit lasts."""
+    """The smallest integer type for all codes, which stay in memory for the whole fit."""
     most = max((len(kind.values) for kind in kinds if kind._categorical), default=2)
     return np.min_scalar_type(-max(most, 2))
 
@@ -242,7 +242,7 @@ def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
 
 
 def plain(value: Any) -> Any:
-    """`value` as Python's own bool, int, float or str, where it is one of NumPy's or a fraction."""
+    """Convert `value` to Python's bool, int, float or str if it is a NumPy scalar or a fraction."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -260,7 +260,7 @@ def family(value: Any) -> str | None:
         return "text"
     if isinstance(value, bool):
         return "bool"
-    is_finite = isinstance(value, (int, float)) and abs(value) <= _FLOAT_MAX  # not so of NaN
+    is_finite = isinstance(value, (int, float)) and abs(value) <= _FLOAT_MAX  # false for NaN
     return "number" if is_finite else None
 
 
@@ -310,7 +310,7 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
 
 
 def _keep(kind: Any, **values: Any) -> None:
-    """Set fields of a frozen object while it is made."""
+    """Set fields of a frozen object during its construction."""
     for name, value in values.items():
         object.__setattr__(kind, name, value)
 
@@ -324,11 +324,11 @@ def _flags(kind: Any, before: str = "") -> str:
     return before * bool(written) + ", ".join(written)
 
 
-# Columns as their kinds read them ---------------------------------------------------------------
+# Columns read by their kinds --------------------------------------------------------------------
 
 
 def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.ndarray) -> None:
-    with np.errstate(over="ignore"):  # of what is wider than float64
+    with np.errstate(over="ignore"):  # for types wider than float64
         if isinstance(found, Numeric):
             missing = found.missing
             numbers[:] = found.values
@@ -342,7 +342,7 @@ def _write_numbers(found: Numeric | Coded, kind: Kind, label: str, numbers: np.n
 
 
 def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
-    """Numbers of Python's, or of others, as float64."""
+    """Convert numbers of Python or of other libraries to float64."""
     kinds = {what_is(each) for each in set(map(type, values))} - {"numbers"}
     for what in sorted(kinds - {"text"}):
         raise refused(label, what)
@@ -354,13 +354,13 @@ def _floats(values: list[Any], kind: Kind, label: str) -> np.ndarray:
         )
     try:
         found = np.array(values, dtype=np.float64)
-    except OverflowError:  # of a whole number that no float64 holds
+    except OverflowError:  # a whole number that no float64 can hold
         found = np.array([float(min(max(value, -_FLOAT_MAX), _FLOAT_MAX)) for value in values])
-    return found + 0.0  # 0.0 and -0.0 are one value, whichever of them some row has first
+    return found + 0.0  # makes 0.0 and -0.0 one value, whichever of them some row has first
 
 
 def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
-    """Place of each value of a column among the categories, UNKNOWN or MISSING."""
+    """Position of each value of a column among the categories, UNKNOWN or MISSING."""
     missing = found.missing if isinstance(found, Numeric) else found.codes < 0
     _check_missing(missing, kind, label)
     if isinstance(found, Numeric):
@@ -381,7 +381,7 @@ def _codes(found: Numeric | Coded, kind: Categories, label: str) -> np.ndarray:
 
 
 def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
-    """Place of each number among the categories, UNKNOWN where it is none of them."""
+    """Position of each number among the categories, UNKNOWN where it is none of them."""
     values = values.view(np.uint8) if values.dtype.kind == "b" else values
     known = {}
     for place, category in enumerate(categories):
@@ -400,7 +400,7 @@ def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
     table = np.full(span, UNKNOWN)
     table[[int(end) - int(order[0]) for end in order]] = places
     inside = np.clip(values, ends[0], ends[-1])
-    # The difference of two int8 may be none, while that of two unsigned numbers in order is.
+    # The difference of two int8 may not fit into int8; that of two sorted unsigned numbers fits.
     wide = inside if values.dtype.kind == "u" else inside.astype(np.int64)
     codes = table[wide - wide.dtype.type(order[0])]
     np.copyto(codes, UNKNOWN, where=inside != values)
@@ -408,9 +408,9 @@ def _places(values: np.ndarray, categories: tuple[Any, ...]) -> np.ndarray:
 
 
 def _of_type(category: Any, dtype: np.dtype) -> Any:
-    """A category as a number of a type, None if that type has no such number.
+    """Convert a category to a number of a type; None if that type has no such number.
 
-    Of floats it is the nearest, since a column of float32 has no other 0.1 than its own.
+    For floats it is the nearest number, since a column of float32 has no other 0.1 than its own.
     """
     if isinstance(category, str):
         return None
@@ -425,11 +425,11 @@ def _of_type(category: Any, dtype: np.dtype) -> Any:
 
 
 def check_told_apart(kind: Kind, label: str, *, whole: bool = False) -> None:
-    """ValueError where categories are numbers that a column of floats does not tell apart.
+    """Raise ValueError for categories that are numbers which floats cannot distinguish.
 
-    The floats of 2^53 and 2^53 + 1 are one. Libraries make floats of whole numbers where one of
-    them is missing, so that a row would get another value because of what another row holds. Where
-    the column may have been `whole`, a category that is written as a float is such a number too.
+    2^53 and 2^53 + 1 are the same float. Libraries convert whole numbers to floats where one of
+    them is missing, so that the value of a row would depend on what another row holds. Where the
+    column may have been `whole`, this also applies to a category that is written as a float.
     """
     types = (int, float) if whole else int
     values = kind.values if isinstance(kind, Categories) else ()
@@ -455,7 +455,7 @@ def _check_missing(missing: np.ndarray, kind: Kind, label: str) -> None:
 
 
 def _check_family(kinds: set[type], kind: Categories, label: str) -> None:
-    """ValueError if no value can be a category, since one is text and the other is not."""
+    """Raise ValueError if no value can be a category, since only one of both is text."""
     are_text = {issubclass(each, str) for each in kinds}
     is_text = family(kind.values[0]) == "text"
     if not are_text or is_text in are_text:

@@ -1,23 +1,24 @@
-"""What is public about the columns of a table, in an object or a file, and rows as it says.
+"""Public facts about the columns of a table, as an object or a file, and rows read by them.
 
-Rows may lie elsewhere (:func:`table_in_parts`): tables of Dask collections are read by a schema
-partition by partition, where the workers are. What a released mean of features tells of a column,
-how its values are distributed, is here as well (:func:`frequencies`).
+Rows may be stored elsewhere (:func:`table_in_parts`): tables of Dask collections are read by a
+schema partition by partition, on the workers. This module also computes the distribution of the
+values of a column from a released mean of features (:func:`frequencies`).
 
-Privacy, of tables in parts: what becomes of a row follows from that row and from the schema, which
-is public (:func:`read_table`): the value that a row gets depends on that row and on the types of
-the columns alone. So it does not matter in which partition a row lies, and a record that changes
-moves nothing but what stands for its own row. Dask itself makes floats of whole numbers in a
-partition where one is missing, which moves no number below 2^53, and is the same for a range as the
-float that a number becomes there anyway. Categories beyond that are refused by type
-(:func:`check_types`). Where rows belong to persons, a record is all rows of one. They are brought
-to one part by the name of the person (``_core/rows/together.py``), as the schema has read them, and
-what is made of them there is what is made of them in memory: ranges that are estimated, counts and
-the model have the bounds for persons that they have there (``_core/rows/records.py``).
+Privacy, of tables in parts: the result for a row depends on that row and on the schema, which is
+public (:func:`read_table`): the value of a row after reading depends on that row and on the types
+of the columns alone. So it does not matter in which partition a row lies, and a record that changes
+affects the results for its own rows only. Dask itself converts whole numbers to floats in a
+partition where one is missing. This changes no number below 2^53, and for a range it gives the same
+as the conversion to float that follows anyway. Categories beyond that are refused by type
+(:func:`check_types`). Where rows belong to persons, a record is all rows of one person. They are
+moved to one part by the name of the person (``_core/rows/together.py``), as read by the schema, and
+further results are the same as in memory: estimated ranges, counts and the model have the bounds
+for persons that they have in memory (``_core/rows/records.py``).
 
-Design note. Rows in parts are brought together before they are encoded. How finely is decided by
-the number of persons, which is known only then, and by ranges, which are estimated of persons. And
-numbers and codes of a row take a few times less room than its features.
+Design note. Rows in parts are moved together before they are encoded. The resolution of the
+encoding depends on the number of persons, which is known only then, and on ranges, which are
+estimated from persons. And the numbers and codes of a row take a few times less memory than its
+features.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ from dpsubspace._names import public
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
-# A schema of more than a line is written with a line for each column.
+# A schema of more than one line is printed with a line for each column.
 _LINE = 88
 
 
@@ -149,7 +150,7 @@ class Schema(Mapping[str, Kind]):
             )
         object.__setattr__(self, "_columns", _kinds(columns))
 
-    # A mapping that cannot be changed -------------------------------------------------------
+    # An immutable mapping -------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Kind:
         return self._columns[name]
@@ -181,7 +182,7 @@ class Schema(Mapping[str, Kind]):
             return line
         return "Schema({\n" + "".join(f"    {column},\n" for column in columns) + "})"
 
-    # What is in it --------------------------------------------------------------------------
+    # Contents -------------------------------------------------------------------------------
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -209,7 +210,7 @@ class Schema(Mapping[str, Kind]):
         )
         return self.private_ranges
 
-    # Beside a table -------------------------------------------------------------------------
+    # Comparison with a table ----------------------------------------------------------------
 
     def check(self, X: Any, y: Any = None) -> None:
         """Print where a table does not agree with the schema. Exact, and not private.
@@ -347,7 +348,7 @@ def as_schema(schema: Any) -> Schema:
 
 
 def _kinds(columns: Mapping[str, Any]) -> dict[str, Kind]:
-    """What the schema says about each column; an error about all of which it says nothing clear."""
+    """Parse the kinds of all columns; one error lists all columns whose kind is unclear."""
     found, wrong = {}, []
     for name, kind in columns.items():
         try:
@@ -360,7 +361,7 @@ def _kinds(columns: Mapping[str, Any]) -> dict[str, Kind]:
 
 
 def _together(errors: list[Any]) -> Exception:
-    """An error with the messages of several, a line for each."""
+    """Join several errors into one, with a line for each message."""
     return errors[0] if len(errors) == 1 else type(errors[0])("\n".join(map(str, errors)))
 
 
@@ -374,7 +375,7 @@ def _name(name: Any) -> str:
 
 
 def _kind(name: str, kind: Any) -> Kind:
-    """What the schema says about a column, which may be in a short form."""
+    """Parse the kind of a column, which may be in a short form."""
     if isinstance(kind, Kind):
         return kind
     about = f"`schema` says {shown(kind)} about the column {shown(name)}"
@@ -413,12 +414,12 @@ _RENAMED = {"buy": "private_range"}  # files of version 0.1.0
 
 
 def schema_fields(schema: Schema) -> dict[str, Any]:
-    """What the JSON of a schema has, as :func:`schema_of` reads it."""
+    """Fields of the JSON of a schema, for :func:`schema_of`."""
     return {"schema": _FORMAT, "columns": [_fields(*item) for item in schema.items()]}
 
 
 def schema_of(whole: Any) -> Schema:
-    """The schema of a JSON that was read; ValueError or TypeError where it is another one."""
+    """Build a schema from parsed JSON; ValueError or TypeError where it is not valid."""
     return Schema(_columns_written(whole))
 
 
@@ -443,7 +444,7 @@ def _fields(name: str, kind: Any) -> dict[str, Any]:
 
 
 def _columns_written(whole: Any) -> dict[str, Kind]:
-    """Columns of a JSON that was read; ValueError where it has another form."""
+    """Columns of parsed JSON; ValueError where it has another form."""
     if not isinstance(whole, dict) or whole.get("schema") != _FORMAT:
         found = whole.get("schema") if isinstance(whole, dict) else None
         raise ValueError(f"its `schema` is {shown(found)}, not {_FORMAT!r}.")
@@ -485,23 +486,23 @@ def _column_of(entry: Any) -> tuple[str, Kind]:
 
 
 # Tables -----------------------------------------------------------------------------------------
-# Rows of a table as numbers and codes: of pandas, Polars or Arrow, or an array without names.
+# Rows of a table as numbers and codes: from pandas, Polars or Arrow, or an array without names.
 #
 # Design note. Columns are read by name and one by one, so that a table is never copied as a whole,
-# and columns that the schema does not name are never looked at. What becomes of a row follows from
-# that row alone, apart from one thing: an error says that some row has a missing value, or a text,
-# where the schema has none. So the guarantee rests on the assumption that the rows pass these
-# checks, which a message that contains no value and no number of rows keeps as small as it can be.
+# and columns that the schema does not name are never read. The result for a row depends on that row
+# alone, with one exception: an error reveals that some row has a missing value, or a text, where
+# the schema has none. So the guarantee assumes that the rows pass these checks. The message
+# contains no value and no number of rows, to keep this assumption as small as possible.
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     # (n, d), float64: columns of numbers in the order of the schema. Values outside of a public
-    # range are at its nearer end, and so is infinity, which is the largest number where the range
-    # is estimated. NaN where a value is missing, which only columns that declare it have.
+    # range are moved to its nearer end, also infinity, which becomes the largest number where the
+    # range is estimated. NaN where a value is missing, only in columns that declare missing values.
     numbers: np.ndarray
-    # (n, c), integers: the place of each value among the categories, UNKNOWN where it is none of
-    # them, and MISSING where it is missing, which only columns that declare it have.
+    # (n, c), integers: the position of each value among the categories, UNKNOWN where it is none of
+    # them, and MISSING where it is missing, only in columns that declare missing values.
     codes: np.ndarray
 
     def __len__(self) -> int:
@@ -528,14 +529,14 @@ def read_table(
     kept: bool = False,
     named: bool = False,
 ) -> Table:
-    """Rows of `frame` as `schema` reads them.
+    """Read the rows of `frame` by `schema`.
 
-    Columns are taken by name. An array, which has no names, must have as many columns as the
-    schema, in its order; one that must be `named`, as others like it are reordered, is refused.
-    Messages call the table `name`. With `empty` there may be no rows. A table that is `kept` as
-    long as a fit lasts has the shortest codes.
+    Columns are selected by name. An array, which has no names, must have as many columns as the
+    schema, in its order; if it must be `named`, since other tables of the same fit are reordered by
+    name, it is refused. Messages call the table `name`. With `empty` there may be no rows. A table
+    that is `kept` for the whole fit has codes of the smallest type.
 
-    ValueError if a column is absent, given twice, of another type than the schema says, or misses
+    ValueError if a column is absent, occurs twice, has another type than in the schema, or misses
     values that the schema does not declare. Messages name columns, and no value.
     """
     refuse_collection(name, frame)
@@ -547,7 +548,7 @@ def read_table(
             f"Found array with 0 sample(s) (shape=(0, {len(schema)})) while a minimum of 1 is"
             f" required: `{name}` has no rows."
         )
-    # Columns are written one by one, and lie in one piece each.
+    # Columns are written one by one, and each of them is contiguous.
     numbers = np.empty((n, len(schema.numbers)), order="F")
     integers = type_of_codes(schema.values()) if kept else np.dtype(np.intp)
     codes = np.empty((n, len(schema.categories)), dtype=integers, order="F")
@@ -563,16 +564,16 @@ def read_table(
 
 
 def _read(columns: Mapping[str, Any], column: str, name: str) -> tuple[Any, str]:
-    """What a column holds, and what messages call it."""
+    """Return a column, and its name in messages."""
     label = f"Column {shown(column)} of `{name}`"
     return read_column(columns[column], label), label
 
 
 def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> None:
-    """ValueError about all columns that are of another type than the schema says.
+    """Raise ValueError that lists all columns of another type than in the schema.
 
-    Types are public, unlike values. So an error about types is about all columns, and one about
-    values about the first alone, so that it tells nothing of the others.
+    Types are public, unlike values. So an error about types lists all columns, and an error about
+    values names only the first, so that it reveals nothing about the others.
     """
     wrong, typical = [], {column: typical_of(values) for column, values in columns.items()}
     for column, kind in schema.items():
@@ -586,13 +587,13 @@ def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> N
 
 
 def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
-    """Columns of `frame` that `schema` does not name, and that are therefore not read."""
+    """Columns of `frame` that are not in `schema`, and that are therefore not read."""
     names = dict.fromkeys(names_of(frame) or ())
     return [str(name) for name in names if name not in schema]
 
 
 def is_reordered(frame: Any, schema: Schema) -> bool:
-    """Whether the columns of `frame` have names, in another order than those of the schema."""
+    """Whether the columns of `frame` have names, in another order than in the schema."""
     names = names_of(frame)
     return names is not None and [name for name in names if name in schema] != [*schema]
 
@@ -611,7 +612,7 @@ def _columns(frame: Any, schema: Schema, name: str, *, named: bool) -> dict[str,
 
 
 def check_columns(frame: Any, schema: Schema, name: str) -> None:
-    """ValueError unless a frame has each column of a schema once."""
+    """Raise ValueError unless a frame has each column of a schema exactly once."""
     names = names_of(frame) or []
     times = Counter(names)
     if absent := [column for column in schema if column not in times]:
@@ -628,7 +629,7 @@ def check_columns(frame: Any, schema: Schema, name: str) -> None:
 
 
 def _alike(absent: list[str], names: list[Any]) -> str:
-    """Names that a table has and that may be meant by those that it lacks."""
+    """Advice with names of a table that may be meant by those that it lacks."""
     close = {a: near for a in absent[:10] if (near := nearest(a, names))}
     forms = {a: form for a, near in close.items() if (form := form_of_both(a, near))}
     alike = "".join(f" {looks_alike(close[a], a, form)}" for a, form in forms.items())
@@ -640,7 +641,7 @@ def _columns_in_order(array: np.ndarray, schema: Schema, name: str) -> dict[str,
     width = array.shape[1]
     if width == len(schema):
         return {column: array[:, place] for place, column in enumerate(schema)}
-    # The first words are those that scikit-learn's checks of estimators look for.
+    # The first words are those that scikit-learn's estimator checks look for.
     start = f"X has {width} features, but Schema is expecting {len(schema)} features as input"
     if not width:
         # Without the number of rows, which may be private.
@@ -661,13 +662,13 @@ def table_in_parts(
     targets: Callable[[Any], np.ndarray] | None = None,
     groups: Any = None,
 ) -> tuple[Any, Any]:
-    """A collection of rows as `schema` reads them, in parts on the workers; and targets beside it.
+    """Read a collection of rows by `schema`, in parts on the workers, with targets beside it.
 
-    The table is what stands for a :class:`Table` on each worker. `targets` checks a block of `y`;
-    without it there are none. With `groups`, all rows of a person lie in one part. Columns that the
+    The result represents a :class:`Table` on each worker. `targets` checks a block of `y`; without
+    it there are no targets. With `groups`, all rows of a person are in one part. Columns that the
     schema does not name are not read.
 
-    ValueError as by :func:`read_table`, which also says in which partition. Nothing of a value.
+    ValueError as for :func:`read_table`, with the partition in the message, and no value.
     """
     rows, whose = columns_of(frame, schema), map(_alone, split_groups(groups))
     found = load(rows, _alone(y), _BlockOfTable(schema, targets), *whose)
@@ -675,10 +676,10 @@ def table_in_parts(
 
 
 def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) -> Table:
-    """Rows as :func:`~dpsubspace._core.tables.schema.read_table` gives them, in memory or not.
+    """Rows as :func:`~dpsubspace._core.tables.schema.read_table` returns them, in memory or not.
 
-    A table of a Dask data frame has columns in parts, which stay on the workers: with `groups`, all
-    rows of a person in one part.
+    The columns of a Dask data frame stay in parts on the workers: with `groups`, all rows of a
+    person are in one part.
     """
     if not is_elsewhere(frame):
         check_order(frame, name, groups=groups)
@@ -694,14 +695,14 @@ def read_anywhere(frame: Any, schema: Schema, *, name: str, groups: Any = None) 
 
 
 def _alone(column: Any) -> Any:
-    """What is not read with the rows: it may come from elsewhere, and has one column."""
+    """A single column that is not read together with the rows, since it may be stored elsewhere."""
     return column.simplify() if hasattr(column, "simplify") else column
 
 
 def columns_of(frame: Any, schema: Schema, name: str = "X", *, named: bool = False) -> Any:
-    """The columns of a schema alone; ValueError where names or types show that there is none.
+    """Select the columns of a schema; ValueError where names or types show that one is wrong.
 
-    Dask then reads no other ones from files that can be read by columns.
+    Dask then reads only these columns from files that can be read by columns.
     """
     frame = DatasetColumns.of(frame) if is_dataset(frame) else frame
     if hasattr(frame, "columns"):
@@ -716,10 +717,10 @@ def columns_of(frame: Any, schema: Schema, name: str = "X", *, named: bool = Fal
 
 
 def check_types(meta: Any, schema: Schema, name: str) -> None:
-    """ValueError where categories are numbers that a column, by its type, may not tell apart.
+    """Raise ValueError where categories are numbers that a column's type may not distinguish.
 
-    Whole numbers of NumPy cannot be missing: Dask makes floats of them in a partition where one
-    is, before the partition is seen here.
+    NumPy's whole numbers cannot be missing: Dask converts them to floats in a partition where one
+    is, before this package sees the partition.
     """
     for column, kind in schema.items():
         values, label = column_of(meta, column), f"Column {shown(column)} of `{name}`"
@@ -732,7 +733,7 @@ def check_types(meta: Any, schema: Schema, name: str) -> None:
 
 @dataclass(frozen=True)
 class _BlockOfTable:
-    """Reads a partition of a table, and makes `targets` of a block beside it, where they lie."""
+    """Function on the workers that reads a partition of a table, and the `targets` beside it."""
 
     schema: Schema
     targets: Callable[[Any], np.ndarray] | None
@@ -746,19 +747,19 @@ class _BlockOfTable:
         return found if self.targets is None else found | {TARGETS: self.targets(y)}
 
 
-# Values of a column from a released mean --------------------------------------------------------
+# Distribution of a column from a released mean --------------------------------------------------
 
-# How strongly places of a column are drawn to being as frequent.
+# Strength with which the distribution over places is drawn towards the uniform one.
 _EVEN = 0.01
 
 
 def middles(number: int) -> np.ndarray:
-    """So many places from 0 to 1, each in the middle of its part."""
+    """Midpoints of `number` equal parts of the interval from 0 to 1."""
     return (np.arange(number) + 0.5) / number
 
 
 def frequencies(entries: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Frequencies (m,) of rows of entries (m, k) that have about this mean, and are even else."""
+    """Frequencies (m,) of rows of entries (m, k) that nearly have this mean, near uniform ones."""
     m, size = len(entries), float(np.abs(entries).max())
     even = _EVEN * np.sqrt(m)
     rows = np.concatenate([entries.T / size, even * np.eye(m), 10 * np.ones((1, m))])
