@@ -231,7 +231,15 @@ def test_many_classes_bring_no_warning_that_arrays_do_not(monkeypatch):
     assert len(model.classes_) == 30
 
 
-@pytest.mark.parametrize("use", [bool, lambda rows: rows == 0, lambda rows: rows != rows])
+@pytest.mark.parametrize(
+    "use",
+    [
+        bool,
+        lambda rows: bool(rows == 0),
+        lambda rows: 0 in [rows],
+        lambda rows: [] != [rows] != [0],
+    ],
+)
 def test_rows_elsewhere_are_neither_true_nor_equal(monkeypatch, use):
     """Python would take that they are some for an answer, and that they are another object."""
     X, _ = blobs(n=40)

@@ -288,7 +288,7 @@ class ScaledRows:
         bias = None if self.bias is None else self.bias * data_norm
         row_map = RowMap(norm="ball", data_norm=float(data_norm), bias=bias)
         like = data.X.data if sparse.issparse(data.X) else data.X
-        targets = rowwise(_targets_like, loss, values, low, high, like)
+        targets = rowwise(as_like, loss.targets(values, low, high), like)
         limits = Limits(row_map, (low.copy(), high.copy()), found, focus, shares)
         return Bounded(limits, targets, loss)
 
@@ -327,7 +327,7 @@ def focused(
     """
     share, scale = releases.budget.parts[FOCUS].share, releases.budget.scales[FOCUS]
     ratio = releases.records_of(values).n / (scale * math.sqrt(share / FOCUS_RELEASES))
-    found = noisy_focus(rowwise(on_unit, values, low, high), releases, FOCUS, ratio)
+    found = noisy_focus(on_unit(values, low, high), releases, FOCUS, ratio)
     start, end = (low + (high - low) * (place + 1) / 2 for place in (found.low, found.high))
     taken = (found.high - found.low) * narrower <= 2
     return np.where(taken, start, low), np.where(taken, end, high), found._replace(taken=taken)
@@ -344,12 +344,6 @@ def _ends(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     values = values if weights is None else values[weights > 0]
     low, high = values.min(axis=0, initial=math.inf), values.max(axis=0, initial=-math.inf)
     return np.stack([low, high])
-
-
-def _targets_like(
-    loss: NumberLoss, values: np.ndarray, low: np.ndarray, high: np.ndarray, like: Array
-) -> Array:
-    return as_like(loss.targets(values, low, high), like)
 
 
 def warn_of_largest(bound: float, what: str, parameter: str) -> None:

@@ -93,7 +93,8 @@ class Coding:
     def check(self, table: Table) -> None:
         """ValueError where rows have an outcome that is none of the two."""
         logistic, kind = self.family == "logistic", self.schema[self.target]
-        if logistic and sum_over_parts(_n_unknown, table, self.schema, self.target):
+        codes = values_of(table, self.schema, self.target)
+        if logistic and sum_over_parts(np.count_nonzero, codes == UNKNOWN):
             values: Any = kind.values  # type: ignore[attr-defined]
             raise ValueError(
                 f"rows have values of the target {shown(self.target)} that are not among"
@@ -113,7 +114,7 @@ class Coding:
 
     def design(self, table: Table, records: Records) -> Design:
         """The regression, with rows and targets where those of the table lie."""
-        rows, targets = (rowwise(make, self, table) for make in (Coding.rows, Coding.targets))
+        rows, targets = rowwise(Coding.rows, self, table), self.targets(table)
         numbers = [False]
         for name, kind in self._features():
             of_number = name in self.schema.numbers
@@ -179,11 +180,6 @@ class Coding:
                 zip(names, directions, factors, strict=True)
             )
         )
-
-
-def _n_unknown(table: Table, schema: Schema, name: str) -> int:
-    """How many rows have a value that is none of the categories of a column."""
-    return int(np.count_nonzero(values_of(table, schema, name) == UNKNOWN))
 
 
 @dataclass(frozen=True)

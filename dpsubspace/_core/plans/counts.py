@@ -63,24 +63,16 @@ class CountsPlan(FunctionPlan):
 
     def run(self, ready: Table, records: Records, releases: Releases) -> tuple[Any, ...]:
         """Counts, both ends of their intervals, counts as they were released, and the noise."""
-        raw = sum_over_parts(_counted, ready, self.schema, self.axes, records)
+        cells: Any = 0
+        for axis in self.axes:
+            values = values_of(ready, self.schema, axis.name)
+            cells = cells * len(axis.labels) + axis.cells(values)
+        raw = sum_over_parts(cell_total, cells, math.prod(self.shape), records)
         noisy = _released(raw, releases, self.kind).reshape(self.shape)
         counts = _consistent(noisy, records.n) if releases.budget.private else noisy
         noise = _noise(releases.budget, self.kind)
         ends = interval_around(noisy, noise, self.level, 1, records.n)
         return counts, *holding(counts, *ends), noisy, noise
-
-
-def _counted(
-    table: Table, schema: Schema, axes: Sequence[CellColumn], records: Records
-) -> np.ndarray:
-    """How many records are in each cell, (n_cells,)."""
-    cells, n_cells = np.zeros(len(table), dtype=np.intp), 1
-    for axis in axes:
-        width = len(axis.labels)
-        cells = cells * width + axis.cells(values_of(table, schema, axis.name))
-        n_cells *= width
-    return cell_total(cells, n_cells, records)
 
 
 def least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:

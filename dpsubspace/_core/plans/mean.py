@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -75,13 +76,7 @@ class Box:
 
     def __call__(self, rows: Any) -> Any:
         """Rows within the box, each entry from -1 to 1."""
-        return rowwise(_in_box, rows, self.low, self.high, self.middle, self.half)
-
-
-def _in_box(
-    rows: np.ndarray, low: np.ndarray, high: np.ndarray, middle: np.ndarray, half: np.ndarray
-) -> np.ndarray:
-    return np.clip((np.clip(rows, low, high) - middle) / half, -1.0, 1.0)
+        return np.clip((np.clip(rows, self.low, self.high) - self.middle) / self.half, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -197,12 +192,8 @@ def _estimated_norm(rows: Any, releases: Releases) -> float:
         largest = noisy_range(norms, releases, "norm")[1]
         warn_of_largest(largest, "the lengths of rows", "`data_norm` or `bounds`")
         return max(largest, SMALLEST)
-    return max(*for_each_part(_longest, norms), SMALLEST)
-
-
-def _longest(norms: np.ndarray) -> float:
-    """Largest of some norms; 0 of none."""
-    return float(norms.max(initial=0.0))
+    longest = for_each_part(partial(np.max, initial=0.0), norms)
+    return max(*map(float, longest), SMALLEST)
 
 
 def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:

@@ -14,7 +14,7 @@ from dpsubspace._core.plans.score_request import PublicGroups, ScoreRequest
 from dpsubspace._core.release.mechanisms import BoundedL1Sum
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records
-from dpsubspace._core.rows.remote import rowwise, side_by_side
+from dpsubspace._core.rows.remote import rowwise
 from dpsubspace._core.statistics.score_cells import (
     ERRORS,
     FINE,
@@ -110,7 +110,8 @@ class RowScores:
         groups = 1
         if apart and self.by is not None:
             groups = self.by.n_groups
-            cells = rowwise(_apart, cells, self.by.group, size)
+            cells = cells[:, None] if cells.ndim == 1 else cells
+            cells = cells + size * self.by.group[:, None]
         total = counted(cells, groups * size, self.records)
         found = releases.laplace(name, total).reshape(-1, groups, size)
         return found.swapaxes(0, 1), _scale(releases, name, total)
@@ -168,7 +169,7 @@ class RowScores:
             fine = [np.bincount(np.searchsorted(g, c), minlength=len(g) + 1) for g, c in pairs]
             return [each.astype(np.float64) for each in fine], grids
         grid = fine_edges(probabilities=self.probabilities)
-        cells = rowwise(np.searchsorted, grid, self.scores)
+        cells = np.searchsorted(grid, self.scores)
         counts, _ = self._counts(releases, "edges", cells, FINE)
         n = self.records.n
         fine = [on_simplex(each, n) for each in counts[0]]
@@ -204,8 +205,8 @@ class RowScores:
             cells = rowwise(error_cells, self.numbers["error"])
             counts, scale = self._counts(releases, "range", cells, ERRORS)
             largest = largest_error(counts[0, 0], scale, records.n)
-        columns = [rowwise(_column, self._base(name), name, largest) for name in asked]
-        values = side_by_side(*columns)
+        columns = [_column(self._base(name), name, largest) for name in asked]
+        values = np.column_stack(columns)
         if self.by is None:
             total, groups = bounded_sums(values, shares, records), 1
         else:
@@ -225,11 +226,6 @@ class RowScores:
 
 
 # What is made of single rows, where they are.
-
-
-def _apart(cells: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
-    """Cells of each group, of which each has so many."""
-    return cells.reshape(len(cells), math.prod(cells.shape[1:])) + size * group[:, None]
 
 
 def _cells_of_scores(

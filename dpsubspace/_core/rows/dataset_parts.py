@@ -257,8 +257,6 @@ class _DatasetParts(RowParts):
         self._released = True
 
     def run(self, task: bytes, own: Sequence[Any] | None) -> Iterator[Any]:
-        self.forgotten.clear()  # of which no part has kept anything
-
         def result(part: RowPart, given: tuple[Any, Any, int]) -> Any:
             mine, *known = given
             return part.run(task, mine) if [part.kinds(), part.lengths[0]] == known else _CHANGED

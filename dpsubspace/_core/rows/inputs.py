@@ -32,7 +32,7 @@ from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
 from dpsubspace._core.rows.elsewhere import load
 from dpsubspace._core.rows.records import check_order, split_groups
-from dpsubspace._core.rows.remote import ROWS, TARGETS, RemoteRows, for_each_part, rowwise
+from dpsubspace._core.rows.remote import ROWS, TARGETS, RemoteRows, for_each_part
 from dpsubspace._core.rows.same_rows import named_sets
 from dpsubspace._core.rows.seen_rows import note_rows
 
@@ -438,7 +438,7 @@ def check_classes(
         # Which labels occur is public where `classes` does not name them.
         found = [*for_each_part(np.unique, y)]
         labels, _ = check_classes(read_labels(_twice(np.concatenate(found))), classes)
-        return labels, rowwise(np.searchsorted, labels, y)
+        return labels, np.searchsorted(labels, y)
     if classes is None:
         try:
             check_classification_targets(_twice(y) if grouped else y)

@@ -6,13 +6,19 @@ No fit asks where its rows lie. What it makes of them (features, gradients) goes
 cluster, the same functions run on each part, and sums come back. Noise is added to their total,
 which is known here alone.
 
-Design note. A :class:`RemoteRows` is a recipe: a function and what it takes, some of which are
-other recipes. Nothing runs when it is made. A call of :meth:`RowParts.call` carries the recipes
-that it needs, and a part keeps what it has made by them. So each call is a function of the rows of
-a part and of public or released numbers, and nothing else. It gives the same when it runs twice,
-and on a worker that has taken the place of a lost one. What is public about an object of rows (the
-number of its columns, how rounding bounds its sums) is asked of ``template``: the same object, made
-of no rows.
+Arithmetic of arrays works as with NumPy where it is made of one row at a time: operators, ufuncs
+and the functions of :data:`_OF_ROWS`. All else raises TypeError. What is taken of several rows
+(a sum, a mean, an order) would be that of the rows of a part, which is no sum over all rows and may
+not be used as if it were a number of one row.
+
+Design note. A :class:`RemoteRows` stands for a recipe: a function and what it takes, some of which
+are other recipes. Nothing runs when it is made. A call of :meth:`RowParts.call` carries the recipes
+that it needs, and a part keeps what it has made by them as long as something here stands for it.
+What lies between, as within a formula, is forgotten as soon as the last of what is made of it is
+there. So each call is a function of the rows of a part and of public or released numbers, and
+nothing else. It gives the same when it runs twice, and on a worker that has taken the place of a
+lost one. What is public about an object of rows (the number of its columns, how rounding bounds its
+sums) is asked of ``template``: the same object, made of no rows.
 
 A part is read as blocks, one after another, of which one array is made (:func:`joined`). Whatever
 reads rows in parts makes each of them here: the workers of a cluster, of partitions of a
@@ -24,15 +30,15 @@ from __future__ import annotations
 import io
 import operator
 import pickle
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from importlib import import_module
 from threading import RLock
 from typing import Any, NamedTuple
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -40,30 +46,30 @@ from dpsubspace._core.rows.together import HELD, NAMES, joined_names
 
 
 class _Recipe(NamedTuple):
-    """How a part makes something: by its key, a pickled call, and keys of what that takes."""
+    """How a part makes something: by its key, a pickled call, and recipes of what that takes."""
 
     key: str
     body: bytes
-    needs: tuple[str, ...]
+    needs: tuple[_Recipe, ...]
 
 
-class RemoteRows:
+class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
     """Something that is made of rows, in parts where these lie.
 
-    Its recipe says how it is made where the rows are, `needs` are what it is made of, and
-    `template` is the same made of no rows.
+    Its recipe says how it is made where the rows are, `needs` are what it is still to be made of,
+    and `template` is the same made of no rows.
 
     An attribute that the class of `template` names in ``PUBLIC`` is that of `template`. Any other
-    attribute and any method gives a Remote: it is made where the rows are. Arithmetic likewise.
+    attribute and any method gives a Remote: it is made where the rows are. So does arithmetic of
+    single rows; of an array, any other is refused.
     """
 
-    __array_ufunc__ = None  # NumPy leaves arithmetic to this class, and refuses all else
     __iter__ = None
-    __hash__ = object.__hash__
+    __hash__: Any = object.__hash__
 
     def __init__(self, parts: RowParts, recipe: _Recipe, needs: Sequence[RemoteRows], here: Any):
-        self.parts, self.recipe, self.needs, self.template = parts, recipe, tuple(needs), here
-        weakref.finalize(self, parts.forgotten.append, recipe.key).atexit = False
+        self.parts, self.recipe, self.needs, self.template = parts, recipe, needs, here
+        parts.alive[recipe.key] = self
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,6 +94,8 @@ class RemoteRows:
         if name in getattr(kind, "PUBLIC", ()):
             return getattr(self.template, name)
         found = getattr(kind, name, None)
+        if kind is np.ndarray and found is not None and name != "astype":
+            raise _not_of_rows(f"ndarray.{name}")
         return partial(rowwise, found, self) if callable(found) else rowwise(getattr, self, name)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
@@ -102,25 +110,58 @@ class RemoteRows:
     def __bool__(self) -> bool:
         raise TypeError("of rows elsewhere it is not known here whether something is true.")
 
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("rows elsewhere are not compared here: use a function and `rowwise`.")
-
     def __getitem__(self, index: Any) -> RemoteRows:
         if not (isinstance(index, tuple) and index[0] == slice(None)):
             raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
         return rowwise(operator.getitem, self, index)
 
-    def __add__(self, other: Any) -> RemoteRows:
-        return rowwise(operator.add, self, other)
+    def __pow__(self, exponent: Any) -> RemoteRows:
+        return _of_each(operator.pow, self, exponent)  # takes squares in a way of its own
 
-    def __sub__(self, other: Any) -> RemoteRows:
-        return rowwise(operator.sub, self, other)
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> RemoteRows:
+        if method != "__call__" or options or ufunc.signature or ufunc.nout > 1:
+            raise _not_of_rows(f"{ufunc.__name__} ({method})")
+        return _of_each(ufunc, *args)
 
-    def __mul__(self, other: Any) -> RemoteRows:
-        return rowwise(operator.mul, self, other)
+    def __array_function__(self, function: Any, _: Any, args: Any, options: Any) -> RemoteRows:
+        if function not in _OF_ROWS or not _OF_ROWS[function](*args, **options):
+            raise _not_of_rows(function.__name__)
+        return _made(function, args, options)
 
-    def __truediv__(self, other: Any) -> RemoteRows:
-        return rowwise(operator.truediv, self, other)
+
+def _of_each(function: Callable[..., Any], *args: Any) -> RemoteRows:
+    if not _aligned(*args):
+        raise _not_of_rows(function.__name__)
+    return rowwise(function, *args)
+
+
+def _aligned(*operands: Any) -> bool:
+    """Whether entries of operands go together by rows alone, wherever NumPy broadcasts them.
+
+    An array that lies here has no rows of theirs: its first axis must not meet them.
+    """
+    rows = [each for each in operands if isinstance(each, RemoteRows)]
+    ndims = {each.ndim if isinstance(each.template, np.ndarray) else -1 for each in rows}
+    here = [np.ndim(each) for each in operands if not isinstance(each, RemoteRows)]
+    return len(ndims) == 1 and max([-1, *here]) < min(ndims)
+
+
+# Functions of NumPy that can be of single rows, and whether they are, by their arguments.
+_OF_ROWS: dict[Any, Callable[..., bool]] = {
+    np.where: lambda *args: len(args) == 3 and _aligned(*args),
+    np.clip: lambda *args, **options: not options and _aligned(*args),
+    np.linalg.norm: lambda x, axis=0, **options: (axis, x.ndim) == (1, 2) and "ord" not in options,
+    np.column_stack: lambda columns: all(isinstance(each, RemoteRows) for each in columns),
+    np.searchsorted: lambda a, _, side="left", sorter=None: sorter is None and not is_remote(a),
+}
+
+
+def _not_of_rows(name: str) -> TypeError:
+    return TypeError(
+        f"`{name}` is not taken of rows that lie elsewhere as it is called here, since it is not"
+        " known to be made of one row at a time. Sums over rows are those of `sum_over_parts`, and"
+        " a function of single rows may be given to `rowwise`."
+    )
 
 
 def _remotes(value: Any) -> list[RemoteRows]:
@@ -142,18 +183,18 @@ def rowwise(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """``function(*args, **options)``, made where the rows are that its arguments are made of."""
     if not any(map(is_remote, (*args, *options.values()))):
         return function(*args, **options)
+    return _made(function, args, options)
+
+
+def _made(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -> RemoteRows:
     body, needs = _packed((function, args, options))
-    recipe = _Recipe(uuid4().hex, body, tuple(need.recipe.key for need in needs))
+    recipe = _Recipe(uuid4().hex, body, tuple(need.recipe for need in needs))
     function, args, options = _unpacked(body, [need.template for need in needs])
     return RemoteRows(_parts_of(needs), recipe, needs, function(*args, **options))
 
 
 def side_by_side(*columns: Any) -> Any:
     """Columns of the same rows in one array, made where the rows are."""
-    return rowwise(_stacked, *columns)
-
-
-def _stacked(*columns: np.ndarray) -> np.ndarray:
     return np.column_stack(columns)
 
 
@@ -250,8 +291,8 @@ class RowParts(ABC):
 
     def __init__(self, n: int):
         self.n = n
-        self.forgotten: list[str] = []  # keys of what parts need not keep any more
-        self._sent: set[str] = set()  # keys of recipes that all parts have had
+        self.alive: WeakValueDictionary[str, RemoteRows] = WeakValueDictionary()  # by their keys
+        self._kept: set[str] = set()  # keys of what all parts have made and keep
 
     @abstractmethod
     def run(self, task: bytes, own: Sequence[Any] | None) -> Iterable[Any]:
@@ -276,30 +317,41 @@ class RowParts(ABC):
         """``function(*args)`` on each part; `own` has a last argument for each part."""
         body, needs = _packed((function, args))
         _parts_of(needs)  # all of them are made of the same rows
-        known: dict[str, _Recipe] = {}
-        for need in needs:
-            _collect(need, known)
-        dropped, self.forgotten[:] = tuple(self.forgotten), []
         keys = tuple(need.recipe.key for need in needs)
-        for again in (False, True):
-            # What a part has had it has made and kept, unless it took the place of a lost one.
-            recipes = [known[key] for key in known if again or key not in self._sent]
-            task = (recipes, body, keys, dropped, own is not None)
+        for kept in (self._kept, frozenset()):
+            # What a part has made it has kept, unless it took the place of a lost one.
+            known: dict[str, _Recipe] = {}
+            for need in needs:
+                _collect(need.recipe, known, kept)
+            dropped = self._dropped(known)
+            steps = [(key, of.body, tuple(n.key for n in of.needs)) for key, of in known.items()]
+            task = (steps, body, keys, dropped, own is not None)
             found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
             if not self.keeps:
                 return found  # none of them can be missing, since all recipes were sent
             if not any(isinstance(result, _Missing) for result in found):
                 break
-        self._sent.update(known)
+        self._kept |= known.keys()
+        self._kept -= dropped
         return found
 
+    def _dropped(self, known: Mapping[str, _Recipe]) -> set[str]:
+        """Keys of what parts need not keep once all that is `known` has been made.
 
-def _collect(need: RemoteRows, known: dict[str, _Recipe]) -> None:
-    """Add the recipe of something to those that are known, after those that it needs."""
-    if need.recipe.key not in known:
-        for other in need.needs:
-            _collect(other, known)
-        known[need.recipe.key] = need.recipe
+        Nothing here stands for it then, as for what lies between within a formula.
+        """
+        for made in map(self.alive.get, known):
+            if made is not None:
+                made.needs = ()
+        return {key for key in self._kept | known.keys() if not self.keeps or key not in self.alive}
+
+
+def _collect(recipe: _Recipe, known: dict[str, _Recipe], kept: Set[str]) -> None:
+    """Add a recipe to those that are known, after those that it needs, but for what is kept."""
+    if recipe.key not in known and recipe.key not in kept:
+        for other in recipe.needs:
+            _collect(other, known, kept)
+        known[recipe.key] = recipe
 
 
 class _Missing:
@@ -328,21 +380,37 @@ class RowPart:
 
     def run(self, task: bytes, own: Any) -> Any:
         """Carry out one call of :meth:`RowParts.call`."""
-        recipes, body, needs, dropped, owned = pickle.loads(task)
+        steps, body, needs, dropped, owned = pickle.loads(task)
         with self._turn:
-            for recipe in recipes:
-                if recipe.key not in self._made:
-                    if not self._has(recipe.needs):
-                        return _Missing()
-                    function, args, options = _unpacked(recipe.body, self._of(recipe.needs))
-                    self._made[recipe.key] = function(*args, **options)
-            for key in dropped:
-                if key not in self._leaves:
-                    self._made.pop(key, None)
+            wanted = {*needs, *(key for key, *_ in steps if key not in dropped)}
+            for key, recipe, takes, done in self._to_make(steps, wanted, dropped):
+                if not self._has(takes):
+                    return _Missing()
+                self._make(key, recipe, takes)
+                self._forget(done)
             if not self._has(needs):
                 return _Missing()
             function, args = _unpacked(body, self._of(needs))
+            self._forget(dropped)
         return function(*args, own) if owned else function(*args)
+
+    def _to_make(self, steps: Sequence[Any], wanted: set[str], dropped: set[str]) -> list[Any]:
+        """Steps to what is `wanted` and not there yet, and what need not be kept after each."""
+        found = []
+        for key, recipe, takes in reversed(steps):
+            if key in wanted and key not in self._made:
+                found.append((key, recipe, takes, dropped.difference(wanted).intersection(takes)))
+                wanted = wanted.union(takes)
+        return found[::-1]
+
+    def _make(self, key: str, recipe: bytes, takes: Sequence[str]) -> None:
+        function, args, options = _unpacked(recipe, self._of(takes))
+        self._made[key] = function(*args, **options)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if key not in self._leaves:
+                self._made.pop(key, None)
 
     def _has(self, keys: Iterable[str]) -> bool:
         return all(key in self._made for key in keys)

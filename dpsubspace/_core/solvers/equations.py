@@ -149,9 +149,8 @@ class Design:
         return rowwise(_by_columns if self.records.grouped else matmul, self.rows, weights)
 
     def residuals(self, weights: np.ndarray) -> Any:
-        linear = self.family == "linear"
         scores = self.scores(weights)
-        return rowwise(_residuals, self.targets, scores, linear)
+        return self.targets - (scores if self.family == "linear" else rowwise(expit, scores))
 
     def cut(self, residuals: Any, most: float) -> Any:
         """Residuals e such that no ``z e`` is longer than `most` times the root of `size`.
@@ -161,11 +160,13 @@ class Design:
         """
         # Less than exact arithmetic allows, by more than rounding makes of a length.
         room = (1 - 4 * EPS * (self.rows.shape[1] + 4)) * most * math.sqrt(self.size)
-        return rowwise(_cut, residuals, self.lengths, room)
+        limits = room / np.maximum(self.lengths, 1.0)
+        return np.clip(residuals, -limits, limits)
 
     def curvature(self, weights: np.ndarray) -> Any:
         """Derivatives of predictions by scores, at most 1 or 1/4."""
-        return rowwise(_curvature, self.scores(weights))
+        predicted = rowwise(expit, self.scores(weights))
+        return predicted * (1 - predicted)
 
     def by_record(self, residuals: Any) -> Any:
         """What each record contributes to a score, ``z e`` of its rows by their parts, (n, p)."""
@@ -187,37 +188,6 @@ def _by_columns(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     for column, weight in zip(rows.T, weights, strict=True):
         scores += column * weight
     return scores
-
-
-def _residuals(targets: np.ndarray, scores: np.ndarray, linear: bool) -> np.ndarray:
-    return targets - (scores if linear else expit(scores))
-
-
-def _cut(residuals: np.ndarray, lengths: np.ndarray, room: float) -> np.ndarray:
-    limits = room / np.maximum(lengths, 1.0)
-    return np.clip(residuals, -limits, limits)
-
-
-def _lost(residuals: np.ndarray, left: np.ndarray, most: float) -> np.ndarray:
-    return np.clip(np.abs(residuals) - np.abs(left), 0.0, most)[:, None]
-
-
-def _squares(residuals: np.ndarray, most: float) -> np.ndarray:
-    return (np.clip(residuals, -most, most) ** 2)[:, None]
-
-
-def _cells(residuals: np.ndarray, lengths: np.ndarray, root: float) -> np.ndarray:
-    return np.searchsorted(_EDGES[:-1], np.abs(residuals) * lengths / root, side="left")
-
-
-def _curvature(scores: np.ndarray) -> np.ndarray:
-    predicted = expit(scores)
-    return predicted * (1 - predicted)
-
-
-def _within(values: np.ndarray, bound: float) -> np.ndarray:
-    length = np.sqrt((values**2).sum(axis=1, keepdims=True))
-    return values * (bound * (1 - 1e-14) / np.maximum(length, bound))
 
 
 def _by_record(values: np.ndarray, records: Records) -> np.ndarray:
@@ -270,7 +240,8 @@ def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> 
 def square_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
     """Sum of squared residuals, each at most twice `most`: a record contributes one of them."""
     most = 2 * most
-    total, slack = record_sums(rowwise(_squares, residuals, most), design.records)
+    squares = np.clip(residuals, -most, most) ** 2
+    total, slack = record_sums(squares[:, None], design.records)
     bound = most**2 * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
 
@@ -282,8 +253,8 @@ def mass_sum(design: Design, residuals: Any, most: float) -> BoundedSum:
     several rows of a record bring their weighted mean.
     """
     bound = largest_cut(most)
-    lost = rowwise(_lost, residuals, design.cut(residuals, most), bound)
-    total, slack = record_sums(lost, design.records)
+    lost = np.clip(np.abs(residuals) - np.abs(design.cut(residuals, most)), 0.0, bound)
+    total, slack = record_sums(lost[:, None], design.records)
     bound = bound * (1 + slack)
     return BoundedSum(total, norm_bound=bound, replace_bound=bound)
 
@@ -302,7 +273,9 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
     """
     bound = most * math.sqrt(design.size)
     if design.records.grouped:
-        found = rowwise(_within, design.by_record(residuals), bound)
+        found = design.by_record(residuals)
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        found = found * (bound * (1 - 1e-14) / np.maximum(lengths, bound))
         total = moment_sum(found, bound, Records.of_rows(design.n))
     else:
         total = moment_sum(design.rows, bound, design.records, residuals)
@@ -311,7 +284,7 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
 
 def curvature_sum(design: Design, weights: np.ndarray) -> BoundedSum:
     """Sum of ``m'(z a) z z^T`` for weights a: rows are multiplied by the root, at most 1/2."""
-    roots = rowwise(np.sqrt, design.curvature(weights))
+    roots = np.sqrt(design.curvature(weights))
     return moment_sum(design.rows, math.sqrt(design.size) / 2, design.records, roots)
 
 
@@ -322,7 +295,8 @@ def size_counts(design: Design, residuals: Any) -> BoundedSum:
     negative and add up to at most 1: its norm is at most 1, and two of them are at most sqrt(2)
     apart. Parts of records are multiples of a public step, of which sums are exact.
     """
-    cells = rowwise(_cells, residuals, design.lengths, math.sqrt(design.size))
+    sizes = np.abs(residuals) * design.lengths / math.sqrt(design.size)
+    cells = np.searchsorted(_EDGES[:-1], sizes, side="left")
     counts = sum_over_parts(cell_total, cells, len(_EDGES), design.records)
     return BoundedSum(counts, 1.0, math.sqrt(2))
 
@@ -583,7 +557,7 @@ def exact_equations(design: Design) -> Equations:
     along, shares = own, np.ones(own.shape[1])
     fixed = shares > 0
     for _ in range(1 if design.family == "linear" else _STEPS):
-        score = sum_over_parts(_sum, design.by_record(design.residuals(weights)))
+        score = sum_over_parts(np.sum, design.by_record(design.residuals(weights)), 0)
         at = None if design.family == "linear" else design.curvature(weights)
         shares, turns = np.linalg.eigh(own.T @ _exact_slope(design, at) @ own)
         along, fixed = own @ turns, shares > _SEPARATE
@@ -597,7 +571,7 @@ def exact_equations(design: Design) -> Equations:
         about=weights,
         score=np.zeros(p),
         slope=(back * shares[fixed]) @ back.T / n,
-        moment=sum_over_parts(_gram, found) / max(1, n - p),
+        moment=sum_over_parts(_product, found, found) / max(1, n - p),
         n=n,
         separate=along[:, ~fixed],
     )
@@ -610,20 +584,12 @@ def _own_directions(squares: np.ndarray) -> np.ndarray:
     return vectors[:, there] / np.sqrt(values[there])
 
 
-def _sum(values: np.ndarray) -> np.ndarray:
-    return values.sum(axis=0)
-
-
-def _gram(values: np.ndarray) -> np.ndarray:
-    return values.T @ values
-
-
 def _exact_slope(design: Design, own: Any) -> np.ndarray:
-    return sum_over_parts(_slope_of, design.rows, own, design.records)
+    parts = design.records.weights_numpy
+    own = 1.0 if own is None else own[:, None]
+    own = own if parts is None else own * parts[:, None]
+    return sum_over_parts(_product, design.rows * own, design.rows)
 
 
-def _slope_of(rows: np.ndarray, own: np.ndarray | None, records: Records) -> np.ndarray:
-    own = np.ones(len(rows)) if own is None else own
-    parts = records.weights_numpy
-    own = own if parts is None else own * parts
-    return (rows * own[:, None]).T @ rows
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    return left.T @ right

@@ -246,14 +246,10 @@ def noisy_radius(
     found, beyond = 0, len(_RADII)
     while beyond - found > 1:
         middle = (found + beyond) // 2
-        outside = sum_over_parts(_beyond, values, largest * _RADII[middle], records)
+        outside = sum_over_parts(records.count, values > largest * _RADII[middle])
         noisy = releases.gaussian(name, _count(outside))
         found, beyond = (middle, beyond) if noisy[0] <= most else (found, middle)
     return largest * float(_RADII[found])
-
-
-def _beyond(values: np.ndarray, radius: float, records: Records) -> float:
-    return records.count(values > radius)
 
 
 def _count(count: float) -> BoundedSum:

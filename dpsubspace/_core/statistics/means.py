@@ -26,7 +26,7 @@ from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.chunks import over_chunks
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.records import Records, Shift
-from dpsubspace._core.rows.remote import rowwise, sum_over_parts
+from dpsubspace._core.rows.remote import sum_over_parts
 from dpsubspace._core.statistics.counts import noisy_radius, record_sums
 from dpsubspace._core.statistics.quantiles import noisy_quantiles
 
@@ -77,7 +77,7 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
     mean = np.clip(to_numpy(releases.gaussian(name, first)) / n, -1.0, 1.0)
     most = 1 + np.abs(mean)
     bound = float(np.linalg.norm(most)) * (1 + slack)
-    second = BoundedSum(record_sums(rowwise(np.abs, values - mean), records)[0], bound, bound)
+    second = BoundedSum(record_sums(np.abs(values - mean), records)[0], bound, bound)
     of_mean, own = (releases.noise_of(name, total) / n for total in (first, second))
     deviation = np.clip(to_numpy(releases.gaussian(name, second)) / n, 0.0, most)
     wide = _DEVIATIONS * max(1.0, (ratio / _FROM) ** (1 / 3))

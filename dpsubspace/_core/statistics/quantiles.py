@@ -13,7 +13,6 @@ from dpsubspace._core.accounting.budget import Budget, Part, Target
 from dpsubspace._core.ground.arrays import slices
 from dpsubspace._core.release.mechanisms import BoundedSum
 from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import RemoteRows, rowwise, sum_over_parts
 from dpsubspace._core.statistics.counts import SMALLEST, TOGETHER, CountedRanks, noisy_shares
 from dpsubspace._core.statistics.intervals import LEAST, noisy_intervals
@@ -129,8 +128,9 @@ def noisy_quantiles(
     levels = np.asarray(levels, dtype=np.float64)
     relation = budget.target.neighboring_relation
     spread = rank_noise(budget.scales[name], n_columns, len(levels), relation)
-    before = _before(values, records.weights_numpy, grid, len(levels))
-    present = float(sum_over_parts(_n_present, values, records))
+    weights = records.weights_numpy
+    before = _before(values, weights, grid, len(levels))
+    present = float(len(values) if weights is None else sum_over_parts(np.sum, weights))
     known = np.full((n_columns, 1), float(n)) if there is None else n * there[:, None]
     place = np.zeros((n_columns, len(levels)), dtype=np.int64)
     for stage in range(n_levels):
@@ -147,10 +147,6 @@ def noisy_quantiles(
         below = cells.ranks(releases.gaussian(name, total), n) < wanted
         place += below * 2 ** (n_levels - 1 - stage)
     return grid.value(place).T
-
-
-def _n_present(values: np.ndarray, records: Records) -> float:
-    return records.count(np.ones(len(values), dtype=bool))
 
 
 def weighted_quantiles(
@@ -347,7 +343,7 @@ def noisy_extents(
     """
     there = None
     if gaps is not None:
-        missing = rowwise(_missing, values)
+        missing = np.isnan(values).astype(np.float64)
         there = 1 - np.clip(noisy_shares(missing, releases, gaps), 0, 1)
     if releases.budget.parts[name].count != SEARCH:
         return noisy_intervals(values, releases, name, level=level, there=there)
@@ -358,10 +354,6 @@ def noisy_extents(
     beside = ((low == 0) & (high < SMALLEST)) | ((high == 0) & (low > -SMALLEST))
     low, high = np.where(beside, 0.0, low), np.where(beside, 0.0, high)
     return low, high, np.ones(len(low), dtype=bool)
-
-
-def _missing(values: np.ndarray) -> np.ndarray:
-    return np.isnan(values).astype(np.float64)
 
 
 def exact_extents(

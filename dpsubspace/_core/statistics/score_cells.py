@@ -221,14 +221,9 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     most 1. Their product with a share is rounded, by a unit in up to n, which the bound has.
     """
     steps = _steps(records.n)
-    whole = sum_over_parts(_summed, values, records, steps)
+    whole = sum_over_parts(np.sum, _whole(_inside(values), records, steps), 0)
     largest = _largest(shares, records.n)
     return BoundedL1Sum(whole / steps * shares, largest, largest)
-
-
-def _summed(values: np.ndarray, records: Records, steps: float) -> np.ndarray:
-    """Sums of what rows bring, in whole steps, (k,)."""
-    return _whole(_inside(values), records, steps).sum(axis=0)
 
 
 def grouped_sums(
