@@ -227,15 +227,17 @@ def n_kept(parts):
     return max(len(part._made) - len(part.leaves) for part in parts.parts)
 
 
-def watched(monkeypatch):
-    """How much each part keeps after each step, without its rows."""
-    found, make = [], RowPart._make
+def watched(parts):
+    """How much each part keeps whenever something is made, without its rows."""
+    found = []
 
-    def counted(part, *given):
-        make(part, *given)
-        found.append(len(part._made) - len(part.leaves))
+    class Watched(dict):
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            found.append(len(self) - len(parts.template))
 
-    monkeypatch.setattr(RowPart, "_make", counted)
+    for part in parts.parts:
+        part._made = Watched(part._made)
     return found
 
 
@@ -243,21 +245,22 @@ def in_box(x):
     return np.clip((np.clip(x, -1.0, 1.0) - LINE) / 2, -1.0, 1.0)
 
 
-def test_of_a_formula_parts_keep_its_result_alone(monkeypatch):
+def test_of_a_formula_parts_keep_its_result_alone():
     parts, there = remote()
-    seen = watched(monkeypatch)
+    seen = watched(parts)
     found = in_box(there["x"])
     expected = in_box(arrays()["x"]).sum(axis=0)
     for _ in range(2):
         np.testing.assert_allclose(sum_over_parts(np.sum, found, 0), expected)
         assert n_kept(parts) == 1
-    assert len(seen) == 4 * len(LENGTHS) and max(seen) == 2  # each once; one operand, one result
+    assert len(seen) == 4 * len(LENGTHS)  # each once
+    assert max(seen) == 2  # an operand and a result
     del found
     sum_over_parts(np.sum, there["v"])
     assert n_kept(parts) == 0
 
 
-def test_what_is_forgotten_is_made_again_where_more_is_made_of_it(monkeypatch):
+def test_what_is_forgotten_is_made_again_where_more_is_made_of_it():
     parts, there = remote()
     between = there["x"] + there["z"]
     first, second = between * 2, between * 3
@@ -266,7 +269,7 @@ def test_what_is_forgotten_is_made_again_where_more_is_made_of_it(monkeypatch):
         assert np.isfinite(sum_over_parts(np.sum, made))
     assert n_kept(parts) == 2
     parts.parts[0] = RowPart(parts.parts[0].leaves)  # takes the place of a lost one
-    seen = watched(monkeypatch)
+    seen = watched(parts)
     x, z = arrays()["x"], arrays()["z"]
     assert sum_over_parts(np.sum, second) == pytest.approx(((x + z) * 3).sum())
     assert len(seen) == 2  # of the lost part: what is between, and `second`
@@ -288,10 +291,10 @@ def test_a_call_may_run_twice_on_a_part():
     assert n_kept(parts) == 1
 
 
-def test_parts_that_are_read_again_keep_nothing_of_a_call(monkeypatch):
+def test_parts_that_are_read_again_keep_nothing_of_a_call():
     parts, there = remote()
     parts.keeps = False
-    seen = watched(monkeypatch)
+    seen = watched(parts)
     found = in_box(there["x"])
     expected = in_box(arrays()["x"]).sum()
     assert sum_over_parts(np.sum, found) == pytest.approx(expected)

@@ -140,7 +140,7 @@ class RowScores:
         size, first = 2 * (max(map(len, edges)) - 1), -1
         if self.threshold is not None:
             first = int(np.searchsorted(edges[0][1:-1], self.threshold)) + 1
-        cells = rowwise(_cells_of_scores, edges, self.scores, self.y, first, self.predicted)
+        cells = self._cells_of_scores(edges, first)
         counts, scale = self._counts(releases, "cells", cells, size, apart=True)
         found = []
         for j in range(k):
@@ -159,6 +159,22 @@ class RowScores:
                 about = (self.asked.flipped, of_group, self.asked.labels_together)
                 found[j].append(Counted(each, None, scaled, n, rng, *about))
         return [[*each] for each in zip(*found, strict=True)]
+
+    def _cells_of_scores(self, edges: list[np.ndarray], first: int) -> Any:
+        """Cells of scores and labels, (n_rows, k).
+
+        `first` is that of the second class, or -1: where it is known, rows are on the side that
+        their predicted labels say, should these differ from scores by rounding or a rule of the
+        model's own.
+        """
+        cells, predicted = [], self.predicted
+        for j, each in enumerate(edges):
+            places = np.searchsorted(each[1:-1], self.scores[:, j])
+            if first >= 0:
+                places = np.where(predicted == 1, np.maximum(places, first), places)
+                places = np.where(predicted == 0, np.minimum(places, first - 1), places)
+            cells.append(2 * places + (self.y == (1 if len(edges) == 1 else j)))
+        return np.column_stack(cells)
 
     def _grids(self, releases: Releases) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Counts of scores on a grid, of which edges are found, and the grid."""
@@ -226,24 +242,6 @@ class RowScores:
 
 
 # What is made of single rows, where they are.
-
-
-def _cells_of_scores(
-    edges: list[np.ndarray], scores: np.ndarray, y: np.ndarray, first: int, predicted: Any
-) -> np.ndarray:
-    """Cells of scores and labels, (n_rows, k).
-
-    `first` is that of the second class, or -1: where it is known, rows are on the side that their
-    predicted labels say, should these differ from scores by rounding or a rule of the model's own.
-    """
-    cells, k = [], scores.shape[1]
-    for j in range(k):
-        places = np.searchsorted(edges[j][1:-1], scores[:, j])
-        if first >= 0:
-            places = np.where(predicted == 1, np.maximum(places, first), places)
-            places = np.where(predicted == 0, np.minimum(places, first - 1), places)
-        cells.append(2 * places + (y == (1 if k == 1 else j)))
-    return np.stack(cells, axis=1)
 
 
 def _column(numbers: np.ndarray, name: str, largest: float) -> np.ndarray:

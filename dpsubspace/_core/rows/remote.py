@@ -115,24 +115,17 @@ class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
         return rowwise(operator.getitem, self, index)
 
-    def __pow__(self, exponent: Any) -> RemoteRows:
-        return _of_each(operator.pow, self, exponent)  # takes squares in a way of its own
-
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> RemoteRows:
-        if method != "__call__" or options or ufunc.signature or ufunc.nout > 1:
+        of_each = method == "__call__" and not options and not ufunc.signature and ufunc.nout == 1
+        if not of_each or not _aligned(*args):
             raise _not_of_rows(f"{ufunc.__name__} ({method})")
-        return _of_each(ufunc, *args)
+        # The operator of powers takes squares of arrays in a way of its own.
+        return rowwise(operator.pow if ufunc is np.power else ufunc, *args)
 
     def __array_function__(self, function: Any, _: Any, args: Any, options: Any) -> RemoteRows:
         if function not in _OF_ROWS or not _OF_ROWS[function](*args, **options):
             raise _not_of_rows(function.__name__)
         return _made(function, args, options)
-
-
-def _of_each(function: Callable[..., Any], *args: Any) -> RemoteRows:
-    if not _aligned(*args):
-        raise _not_of_rows(function.__name__)
-    return rowwise(function, *args)
 
 
 def _aligned(*operands: Any) -> bool:
@@ -189,8 +182,8 @@ def rowwise(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 def _made(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -> RemoteRows:
     body, needs = _packed((function, args, options))
     recipe = _Recipe(uuid4().hex, body, tuple(need.recipe for need in needs))
-    function, args, options = _unpacked(body, [need.template for need in needs])
-    return RemoteRows(_parts_of(needs), recipe, needs, function(*args, **options))
+    template = _called(body, [need.template for need in needs])
+    return RemoteRows(_parts_of(needs), recipe, needs, template)
 
 
 def side_by_side(*columns: Any) -> Any:
@@ -278,6 +271,11 @@ def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
     return _Unpickler(io.BytesIO(body), needs).load()
 
 
+def _called(body: bytes, needs: Sequence[Any]) -> Any:
+    function, args, options = _unpacked(body, needs)
+    return function(*args, **options)
+
+
 class RowParts(ABC):
     """Rows in parts, of a public number, and how functions are called on each of them.
 
@@ -347,8 +345,8 @@ class RowParts(ABC):
 
 
 def _collect(recipe: _Recipe, known: dict[str, _Recipe], kept: Set[str]) -> None:
-    """Add a recipe to those that are known, after those that it needs, but for what is kept."""
-    if recipe.key not in known and recipe.key not in kept:
+    """Add a recipe to those that are known, after those that it needs, but for what is there."""
+    if recipe.body and recipe.key not in known and recipe.key not in kept:
         for other in recipe.needs:
             _collect(other, known, kept)
         known[recipe.key] = recipe
@@ -382,38 +380,31 @@ class RowPart:
         """Carry out one call of :meth:`RowParts.call`."""
         steps, body, needs, dropped, owned = pickle.loads(task)
         with self._turn:
-            wanted = {*needs, *(key for key, *_ in steps if key not in dropped)}
-            for key, recipe, takes, done in self._to_make(steps, wanted, dropped):
-                if not self._has(takes):
-                    return _Missing()
-                self._make(key, recipe, takes)
-                self._forget(done)
-            if not self._has(needs):
+            steps = self._to_make(steps, needs, dropped)
+            if steps is None:
                 return _Missing()
+            for key, recipe, takes, done in steps:
+                self._made[key] = _called(recipe, self._of(takes))
+                for other in done:
+                    del self._made[other]
             function, args = _unpacked(body, self._of(needs))
-            self._forget(dropped)
+            for key in dropped:
+                self._made.pop(key, None)
         return function(*args, own) if owned else function(*args)
 
-    def _to_make(self, steps: Sequence[Any], wanted: set[str], dropped: set[str]) -> list[Any]:
-        """Steps to what is `wanted` and not there yet, and what need not be kept after each."""
+    def _to_make(self, steps: list[Any], needs: Sequence[str], dropped: set[str]) -> Any:
+        """Steps to what is not there yet, and what each is the last to take of what is `dropped`.
+
+        None where something that they take is neither there nor made by one of them.
+        """
+        wanted = {*needs, *(key for key, *_ in steps if key not in dropped)}
         found = []
         for key, recipe, takes in reversed(steps):
             if key in wanted and key not in self._made:
                 found.append((key, recipe, takes, dropped.difference(wanted).intersection(takes)))
-                wanted = wanted.union(takes)
-        return found[::-1]
-
-    def _make(self, key: str, recipe: bytes, takes: Sequence[str]) -> None:
-        function, args, options = _unpacked(recipe, self._of(takes))
-        self._made[key] = function(*args, **options)
-
-    def _forget(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            if key not in self._leaves:
-                self._made.pop(key, None)
-
-    def _has(self, keys: Iterable[str]) -> bool:
-        return all(key in self._made for key in keys)
+                wanted.update(takes)
+        there = self._made.keys() | {key for key, *_ in found}
+        return found[::-1] if wanted <= there else None
 
     def _of(self, keys: Iterable[str]) -> list[Any]:
         return [self._made[key] for key in keys]

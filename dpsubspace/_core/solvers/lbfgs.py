@@ -18,7 +18,6 @@ from scipy import optimize
 from dpsubspace._core.gradients.linear import LinearSource
 from dpsubspace._core.ground.arrays import Array, as_like, namespace, to_numpy
 from dpsubspace._core.rows.chunks import over_chunks
-from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.remote import sum_over_parts
 
 # L-BFGS -----------------------------------------------------------------------------------------
@@ -123,8 +122,8 @@ class _Variables:
 
     @classmethod
     def of(cls, source: LinearSource, start: Array, span: Array | None) -> _Variables:
-        square, n_rows = sum_over_parts(_squares, source.features)
-        size = math.sqrt(square / max(1, n_rows))
+        squares = to_numpy(source.features.norms()) ** 2
+        size = math.sqrt(sum_over_parts(np.sum, squares) / max(1, len(squares)))
         return cls(start, span, 1 / size if 0 < size < math.inf else 1.0)
 
     @property
@@ -139,7 +138,3 @@ class _Variables:
     def slope(self, gradient: Array) -> np.ndarray:
         gradient = gradient if self.span is None else self.span @ gradient
         return self.unit * to_numpy(gradient).ravel()
-
-
-def _squares(features: Features) -> np.ndarray:
-    return np.array([np.sum(to_numpy(features.norms()) ** 2), features.n_rows])
