@@ -121,14 +121,26 @@ MUTANTS = [
     ),
     Mutant(
         "_core/solvers/equations.py",
-        "limits = room / np.maximum(lengths, 1.0)",
-        "limits = 1.1 * room / np.maximum(lengths, 1.0)",
+        "limits = room / np.maximum(self.lengths, 1.0)",
+        "limits = 1.1 * room / np.maximum(self.lengths, 1.0)",
         "estimators/test_coefficients.py",
     ),
     # Rows that lie anywhere, that are read by their own value alone, and public ones.
     *(
         Mutant(file, old, new, tests)
         for file, old, new, tests in [
+            (
+                "_core/rows/remote.py",
+                "len(ndims) == 1 and max([-1, *here]) < min(ndims)",
+                "len(ndims) == 1 and max([-1, *here]) <= min(ndims)",
+                "units/test_remote_rows.py",
+            ),
+            (
+                "_core/rows/remote.py",
+                'method == "__call__" and not options',
+                "not options",
+                "units/test_remote_rows.py",
+            ),
             (
                 "_core/gradients/torch_rows.py",
                 "largest = [most - most % _AT_ONCE] if most > _AT_ONCE else []",

@@ -111,7 +111,7 @@ class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError("of rows elsewhere it is not known here whether something is true.")
 
     def __getitem__(self, index: Any) -> RemoteRows:
-        if not (isinstance(index, tuple) and index[0] == slice(None)):
+        if not (isinstance(index, tuple) and index[0] == slice(None)) or any(map(is_remote, index)):
             raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
         return rowwise(operator.getitem, self, index)
 
@@ -143,7 +143,7 @@ def _aligned(*operands: Any) -> bool:
 _OF_ROWS: dict[Any, Callable[..., bool]] = {
     np.where: lambda *args: len(args) == 3 and _aligned(*args),
     np.clip: lambda *args, **options: not options and _aligned(*args),
-    np.linalg.norm: lambda x, axis=0, **options: (axis, x.ndim) == (1, 2) and "ord" not in options,
+    np.linalg.norm: lambda x, ord=None, axis=None, keepdims=0: (ord, axis, x.ndim) == (None, 1, 2),
     np.column_stack: lambda columns: all(isinstance(each, RemoteRows) for each in columns),
     np.searchsorted: lambda a, _, side="left", sorter=None: sorter is None and not is_remote(a),
 }
