@@ -246,6 +246,29 @@ def frame(request, tmp_path_factory):
     return dd.read_parquet(path)
 
 
+MANY = {
+    "classes": (DPSGDFClassifier(n_iter=3), False, {}),
+    "targets": (DPSGDRegressor(n_iter=3), True, {}),
+    "targets in a range": (DPSGDRegressor(n_iter=3, target_bounds=(-9, 9)), True, {}),
+    "public rows": (GEPRegressor(n_iter=3, target_bounds=(-9, 9)), True, {"X_public": (X,)}),
+    "least squares": (DPLinearRegression(), True, {}),
+    "moments": (DPLinearRegression(solver="moments", bounds=(-9, 9)), True, {}),
+    "components": (DPPCA(2), None, {}),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_rows_are_not_looked_at_by_their_place(monkeypatch, name):
+    """Some of them alone are looked at in memory, which ones their number decides."""
+    model, numbers, options = MANY[name]
+    rows = np.random.default_rng(1).normal(size=(25_000, 6)) + 1
+    targets = rows.sum(axis=1) if numbers else (rows[:, 0] > 1).astype(int)
+    given = [blocks(rows)] if numbers is None else [blocks(rows), blocks(targets)]
+    with cluster_here(monkeypatch), PrivacyLedger(epsilon=2.0, delta=1e-5) as ledger:
+        model.fit(*given, **options)
+    assert len(ledger.entries) == 1 and model.privacy_.n_samples == 25_000
+
+
 def test_a_data_frame_is_fitted_like_one_of_pandas(client, frame):
     model = DPSGDFClassifier(n_iter=9, **SEEDED)
     here = clone(model).fit(FRAME[NAMES], FRAME["text"])

@@ -27,7 +27,7 @@ from dpsubspace._core.release.noise import NoiseSource
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.public import Data, PublicRows
 from dpsubspace._core.rows.records import Records, check_order
-from dpsubspace._core.rows.remote import rowwise, side_by_side
+from dpsubspace._core.rows.remote import rowwise
 from dpsubspace._core.statistics.quantiles import (
     GAPS,
     exact_extents,
@@ -177,7 +177,7 @@ class EncodingPlan(Plan):
         if self.names:
             values = numbers[:, [schema.numbers.index(name) for name in schema.private_ranges]]
             if self.also:
-                values = side_by_side(values, targets)
+                values = np.column_stack([values, targets])
             found = self._found(values, releases)
         encoding = self.encoding(releases.records_of(numbers).n)
         own = {name: found[name] for name in schema.private_ranges}

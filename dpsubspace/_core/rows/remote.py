@@ -186,11 +186,6 @@ def _made(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -
     return RemoteRows(_parts_of(needs), recipe, needs, template)
 
 
-def side_by_side(*columns: Any) -> Any:
-    """Columns of the same rows in one array, made where the rows are."""
-    return np.column_stack(columns)
-
-
 def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
     """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
     found = iter(for_each_part(function, *args))

@@ -26,7 +26,7 @@ from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.chunks import over_chunks
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.records import Records, Shift
-from dpsubspace._core.rows.remote import sum_over_parts
+from dpsubspace._core.rows.remote import RemoteRows, sum_over_parts
 from dpsubspace._core.statistics.counts import noisy_radius, record_sums
 from dpsubspace._core.statistics.quantiles import noisy_quantiles
 
@@ -120,7 +120,8 @@ def noisy_column_shares(X: Any, releases: Releases, name: str) -> ColumnShares:
     no longer than 1. Event: one Gaussian mechanism.
     """
     records = releases.records_of(X)
-    if not records.grouped and hasattr(X, "__getitem__") and X.shape[0] >= 2 * _LOOKED_AT:
+    is_here = hasattr(X, "__getitem__") and not isinstance(X, RemoteRows)
+    if is_here and not records.grouped and X.shape[0] >= 2 * _LOOKED_AT:
         some = slice(None, None, X.shape[0] // _LOOKED_AT)
         X, weights = X[some], None if records.weights is None else records.weights[some]
         records = Records(X.shape[0], weights)
