@@ -1,1 +1,1 @@
-"""From a problem to weights."""
+"""Solvers: they turn a problem into weights."""

@@ -1,8 +1,8 @@
 """Descent: how to train, its steps, the one training loop, and the noise that it leaves.
 
-The loop asks a step for bounded sums, has them released and hands the noisy sums back. A
-step therefore cannot forget noise or add it twice, and what the budget's event describes
-is what the loop runs.
+The loop requests bounded sums from a step, has them released and hands the noisy sums back. A step
+therefore cannot forget noise or add it twice, and the event of the budget describes the loop that
+runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from dpsubspace._core.rows.features import Features
 # :func:`~dpsubspace._core.solvers.descent.train` has the sums released, so that a step can neither
 # forget it nor add it twice.
 
-# Least length of an embedding that is reported, over that of its gradient.
+# Smallest reported length of an embedding, relative to its gradient.
 _EMBEDDING_FLOOR = 0.05
 
 
@@ -54,7 +54,7 @@ class FlatStep:
     budget_shares: tuple[float, ...] = (1.0,)  # One sum, one share
 
     def begin(self, params: Array, t: int) -> None:
-        """Nothing public is needed."""
+        """Return nothing: this step needs no public state."""
 
     def sums(self, state: None, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
         return (clipped_sum(grads, self.clip_norm),)
@@ -83,27 +83,27 @@ class RecordedStep(FlatStep):
 class GEPStep:
     """Gradient embedding perturbation (Yu, Zhang, Chen, Liu, 2021).
 
-    A gradient g is split into its embedding ``E = B g``, k coordinates on the top directions B
-    of public gradients at the same parameters, and its residual ``g - B' E``. What the
-    two add up to is released with noise in proportion to how long each may be.
+    A gradient g is split into its embedding ``E = B g``, k coordinates on the top directions B of
+    public gradients at the same parameters, and its residual ``g - B' E``. The sums of both are
+    released, each with noise in proportion to its norm bound.
 
-    Proof of the bounds. B depends on public rows, public or drawn labels and on parameters
-    that earlier releases determine: given those it is a constant. A record's parts are
-    functions of its own gradient. ``min(1, S1 / |E|) E`` has norm at most S1 and
-    ``min(1, S2 / |g - B'E|) (g - B'E)`` at most S2; removing the record moves the two sums by
-    that, replacing it by twice that. With shares s and 1 - s of mu^2 the two are one
-    Gaussian of the step's multiplier, since they are released on one batch.
+    Proof of the bounds. B depends on public rows, public or drawn labels and on parameters that
+    earlier releases determine: given those it is a constant. A record's parts are functions of its
+    own gradient. ``min(1, S1 / |E|) E`` has norm at most S1 and
+    ``min(1, S2 / |g - B'E|) (g - B'E)`` at most S2; removing the record moves the two sums by that,
+    replacing it by twice that. With shares s and 1 - s of mu^2 the two releases are one Gaussian
+    mechanism with the step's multiplier, since they are released on one batch.
 
-    Norms are never rounded down. That of the residual is ``|g|^2 - |E|^2`` plus what
-    rounding can hide (:class:`~dpsubspace._core.public.subspace.Subspace`) and at least a floor, a
-    public share of ``|g|``: residuals are summed as whole gradients less a lift of summed
-    embeddings, whose terms are up to ``1 / floor`` times as long, and round like that. A
+    Norms are never rounded down. The squared norm of the residual is ``|g|^2 - |E|^2`` plus what
+    rounding can hide (:class:`~dpsubspace._core.public.subspace.Subspace`), and the norm is at
+    least a floor, a public share of ``|g|``: residuals are summed as whole gradients less a lift of
+    summed embeddings, whose terms are up to ``1 / floor`` times as long, and round like that. A
     floor clips a little more where a residual is nearly nothing, which costs no privacy.
 
-    Embeddings with B not quite orthonormal are as good: nothing above needs it to be.
+    B need not be exactly orthonormal: nothing above uses that it is.
     """
 
-    # Directions at given parameters, for a step of given number.
+    # Directions at given parameters, for the step with a given number.
     subspace: Callable[[Array, int], Subspace]
     clip_norm: float  # Bound on an embedding, of all groups together
     residual_norm: float  # Bound on a residual
@@ -113,7 +113,7 @@ class GEPStep:
     n_components: int  # Number of directions, for the size of the noise
 
     def __getstate__(self) -> dict[str, Any]:
-        # For rows elsewhere directions are found here, and sent with the state of a step.
+        # For remote rows the directions are found here, and sent with the state of a step.
         return {**vars(self), "subspace": None}
 
     @property
@@ -140,7 +140,7 @@ class GEPStep:
         return embedding, vector_sum(residual, self.residual_norm, self._slack(state, grads))
 
     def combine(self, state: Subspace, noisy: tuple[Array, ...]) -> Array:
-        """Lift the embedding; add the residual without the noise it has along the directions."""
+        """Lift the embedding; add the residual without its noise along the directions."""
         if not self.residual:
             return state.lift(noisy[0])
         embedding, residual = noisy
@@ -155,23 +155,24 @@ class GEPStep:
         return math.sqrt(inside + ratio**2 * outside)
 
     def _regrouped(self, state: Subspace) -> float:
-        """What rounding of all coordinates can do to a sum of them, in units of a gradient.
+        """Return how much rounding of all coordinates can move their sum, in units of a gradient.
 
-        A batch without one record has the others elsewhere, where products may round otherwise.
+        In a batch without one record the other records have other positions, where products may
+        round otherwise.
         """
         return 2 * self.n_samples * state.rounding
 
     def _slack(self, state: Subspace, grads: PerExampleGradients) -> float:
-        """Slack of a sum of residuals, with that of the lift of their embeddings."""
+        """Return the slack of a sum of residuals, including the lift of their embeddings."""
         return (grads.slack() + 2 * self._regrouped(state)) / _residual_floor(grads)
 
 
 @dataclass(frozen=True)
 class _Parts:
     embedded: Embedded
-    lengths: Array  # of embeddings, never too small
-    rests: Array  # of residuals, likewise
-    counts: Array  # 0 for rows that do not count, else the part of its record that each is
+    lengths: Array  # Lengths of embeddings, never too small
+    rests: Array  # Lengths of residuals, likewise
+    counts: Array  # 0 for rows that do not count, else the row's part of its record
 
     @classmethod
     def of(cls, space: Subspace, grads: PerExampleGradients) -> _Parts:
@@ -194,7 +195,7 @@ class _Parts:
 
 
 def _residual_floor(grads: PerExampleGradients) -> float:
-    """The same for a residual: so that its rounding adds no more than about a hundredth."""
+    """Return the floor of residuals: their rounding then adds at most about a hundredth."""
     return min(0.25, max(0.01, 100 * grads.slack()))
 
 
@@ -207,14 +208,14 @@ class MirrorStep:
     private gradients decide at first and public ones at last.
     """
 
-    step: Any  # How private gradients are released. Mixing is postprocessing and costs nothing.
+    step: Any  # How private gradients are released. Mixing them is postprocessing, at no cost.
     # Mean gradient of the public rows at given parameters.
     public_gradient: Callable[[Array], Array]
     batch_size: float  # Expected number of private records in a batch
     n_iter: int  # Steps of the run
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "public_gradient": None}  # that is taken here
+        return {**vars(self), "public_gradient": None}  # evaluated here
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
@@ -250,38 +251,38 @@ class Step(Protocol):
         ...
 
     def begin(self, params: Array, t: int) -> Any:
-        """What step number `t` needs beside the records: from public data and released values."""
+        """Return the public state of step number `t`: from public data and released values."""
         ...
 
     def sums(self, state: Any, grads: PerExampleGradients) -> tuple[BoundedSum, ...]:
-        """Private sums over some of the records. Must not add noise."""
+        """Return private sums over some of the records. Must not add noise."""
         ...
 
     def combine(self, state: Any, noisy: tuple[Array, ...]) -> Array:
-        """Gradient of the summed loss from the released sums: postprocessing."""
+        """Return the gradient of the summed loss from the released sums: postprocessing."""
         ...
 
     def noise_size(self, n_params: int) -> float:
-        """Norm of the noise of a step, in units of its clip norm and of the multiplier."""
+        """Return the norm of a step's noise, in units of its clip norm and of the multiplier."""
         ...
 
 
-# What "auto" stands for -----------------------------------------------------------------------
+# Meaning of "auto" ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Public sizes of what is trained, which clip norm and step size follow from."""
+    """Public sizes of the trained model, from which clip norm and step size follow."""
 
     loss: Loss  # Loss of the scores
     n_outputs: int  # Columns of scores
-    n_params: int | None  # Numbers that are trained; None where the number of features is not known
-    size: float  # Bound on the norm of a row; 1 where nothing bounds it
+    n_params: int | None  # Trained numbers; None if the number of features is not known
+    size: float  # Bound on the norm of a row; 1 if there is no bound
     clip_norm: float  # Clip norm
     largest: float  # Bound on the learning rate times the clip norm, for rows of size 1
-    shorter: float = 1.0  # Length of the descent beside that of a linear model
-    growing: bool = True  # Whether momentum grows in place of more steps
-    more_steps: float = 1.0  # How many times as many steps there are as usual
+    shorter: float = 1.0  # Length of the descent, relative to that of a linear model
+    growing: bool = True  # Whether momentum grows instead of the number of steps
+    more_steps: float = 1.0  # Factor of the usual number of steps
 
     def travel(
         self, n_samples: int, multiplier: float, noise_size: Callable[[int], float]
@@ -301,10 +302,10 @@ class Descent:
     n_iter: int | str = "auto"  # Steps, all of them charged
     learning_rate: float | str = "auto"  # Step size, and bound on the gradient of one record
     clip_norm: float | str = "auto"
-    # Expected size of the Poisson batch of a step; None takes all records.
+    # Expected size of the Poisson batch of a step; None uses all records.
     batch_size: int | None = None
-    momentum: float | str = "auto"  # Of Nesterov's descent; above 0.9 it is what momentum grows to
-    # Whether the mean of the last quarter of the steps is returned, with privacy.
+    momentum: float | str = "auto"  # Of Nesterov's descent; above 0.9 it is the largest momentum
+    # Whether a private fit returns the mean of the last quarter of the iterates.
     average: bool = True
 
     def rate(self, n_samples: Callable[[], int]) -> float:
@@ -322,7 +323,7 @@ class Descent:
         if self.n_iter != "auto":
             return int(self.n_iter)
         if rate < 1:
-            # Batches of a small rate need more steps to see each record as often.
+            # Batches with a small rate need more steps to see each record as often.
             return min(10_000, max(auto.n_steps(0.0, 1.0), math.ceil(20 / rate)))
         if None in (sizes.n_samples, sizes.n_features, sizes.n_outputs) or multiplier == 0:
             return auto.n_steps(0.0, 1.0)  # any number of full batches costs the same
@@ -333,7 +334,7 @@ class Descent:
 
     @property
     def chosen(self) -> bool:
-        """Whether public sizes choose the steps, their length and what they clip."""
+        """Whether public sizes set the number and length of the steps, clip norm and momentum."""
         asked = self.n_iter, self.learning_rate, self.clip_norm, self.momentum
         return self.batch_size is None and set(asked) == {"auto"}
 
@@ -351,9 +352,10 @@ class Descent:
         if self.learning_rate != "auto":
             learning_rate = float(self.learning_rate)
         elif not budget.private:
-            learning_rate = 0.0  # set by what is learned from, which need not be private
+            learning_rate = 0.0  # set by the training data, which need not be private
         else:
-            # A gradient of the clip norm moves a score by about as much, times the row's size.
+            # A gradient as long as the clip norm moves a score by about the norm, times the row's
+            # size.
             way = remaining * scale.travel(
                 n_samples, budget.per_record_multiplier(STEPS), noise_size
             )
@@ -380,15 +382,15 @@ class Descent:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    n_iter: int  # Most steps
+    n_iter: int  # Largest number of steps
     learning_rate: float  # Step size of Nesterov's accelerated gradient descent
-    # Its momentum (see :func:`dpsubspace._core.ground.auto.momentum_at`). None lets it grow, and
-    # restarts it where it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
+    # Its momentum (see :func:`dpsubspace._core.ground.auto.momentum_at`). With None it grows, and
+    # restarts when it points uphill (O'Donoghue and Candes, 2015), which suits exact gradients.
     momentum: float | None
     alpha: float  # Weight of the squared norm of the penalised parameters
     average: bool  # Return the mean of the last iterates instead of the last one
     tolerance: float = 0.0  # Stop when the largest entry of the released gradient is below
-    averaged: float = 0.25  # Share of the iterates that the mean is of
+    averaged: float = 0.25  # Share of the iterates that are averaged
 
     @property
     def first_averaged(self) -> int:
@@ -396,32 +398,32 @@ class TrainingPlan:
 
     @property
     def noise_of_mean(self) -> np.ndarray:
-        """Weight that the mean of the last iterates gives to the noise of each step, (n_iter,)."""
+        """Weight of the noise of each step in the mean of the last iterates, (n_iter,)."""
         return self.noise_at(1.0)
 
     def noise_at(self, curvature: float) -> np.ndarray:
-        """Weight of the noise of each step in what is returned, by curvature, (n_iter,)."""
+        """Return the weight of each step's noise in the result at this curvature, (n_iter,)."""
         momentum, rate = self.momentum or 0.0, self.learning_rate
         first = self.first_averaged if self.average else self.n_iter - 1
         return noise_of_mean(self.n_iter, rate, momentum, first, curvature)
 
     def noise_before(self, t: int, curvature: float | None = None) -> np.ndarray:
-        """Weight of the noise of each earlier step in the weights before step `t`, (t,).
+        """Return the weight of the noise of each earlier step in the weights before step `t`, (t,).
 
-        By the curvature of the penalty, or by another one.
+        The curvature is that of the penalty if None is given.
         """
         momentum, rate = self.momentum or 0.0, self.learning_rate
         curvature = self.alpha if curvature is None else curvature
         return noise_of_mean(self.n_iter, rate, momentum, t - 1, curvature, stop=t)[:t]
 
     def noise_beside(self, curvatures: np.ndarray, usual: float) -> np.ndarray:
-        """Size of the noise in what is returned by these curvatures, beside that by a usual one."""
+        """Return the noise size in the result at these curvatures, over that at the `usual` one."""
         grid = np.linspace(0.0, 1.0, 33)
         sizes = [float(np.linalg.norm(self.noise_at(one))) for one in [usual, *grid]]
         return np.interp(curvatures, grid, sizes[1:]) / sizes[0]
 
     def reached_at(self, curvature: float) -> float:
-        """Share of the way from zero to the minimum that is gone, by curvature."""
+        """Return the share of the way from zero to the minimum that the descent has gone."""
         return -curvature * float(self.noise_at(curvature).sum())
 
     def __post_init__(self) -> None:
@@ -451,18 +453,18 @@ def train(
 
     `params` are public initial values in float64, and `penalised`, which broadcasts against them,
     is 1 where `plan.alpha` applies and 0 elsewhere. The budget has as many "steps" as the plan, or
-    more, on batches or on all records. `relevance` weighs columns by what was released so far, and
-    may add some (:class:`~dpsubspace._core.solvers.relevance.Relevance`). `after_step` is called
+    more, on batches or on all records. `relevance` weights columns by earlier released numbers, and
+    may add columns (:class:`~dpsubspace._core.solvers.relevance.Relevance`). `after_step` is called
     after each step without any private value; True ends the run (its cost stays that of the whole
     plan, an upper bound).
 
-    Privacy: every step draws a Poisson batch (or takes all records) and releases ``step.sums`` over
-    it, with a state that ``step.begin`` makes without the records; it uses them for nothing else.
-    What a batch holds stays private: sums are divided by its *expected* size, and an empty one
-    steps like any other. The sums of a step are released jointly, in the shares that the step says,
-    and that inside the sampling, since they share the batch. Gradients are taken at points that
-    earlier releases determine, and so are columns that are added and what columns are weighed by:
-    steps compose adaptively, and the bound of
+    Privacy: every step draws a Poisson batch (or uses all records) and releases ``step.sums`` over
+    it, with a state that ``step.begin`` makes without the records; the step uses the records for
+    nothing else. The number of records in a batch stays private: sums are divided by its *expected*
+    size, and an empty batch steps like any other. The sums of a step are released jointly, in the
+    shares that the step states, and inside the sampling, since they share the batch. Gradients are
+    computed at points that earlier releases determine, and so are added columns and the weights of
+    columns: steps compose adaptively, and the bound of
     :func:`~dpsubspace._core.gradients.clipping.clipped_sum` holds for any features. Momentum,
     restarts, penalty, averaging and the tolerance see released gradients only and are
     postprocessing. Event: that of "steps" in the budget, whether or not the run ends early.
@@ -474,9 +476,9 @@ def train(
         shrink = plan.alpha * penalised
 
         def released(at: Array, t: int) -> Array:
-            """Noisy gradient of the mean loss at `at`: all that is learned from the records.
+            """Return the noisy gradient of the mean loss at `at`: all that records contribute.
 
-            And that of the penalty, which is public.
+            The gradient of the penalty, which is public, is added.
             """
             state, batch = step.begin(at, t), releases.batch(STEPS, source.n_samples)
             totals = each.total(
@@ -486,14 +488,14 @@ def train(
             return step.combine(state, noisy_sums) / expected + shrink * at
 
         def turned(t: int, *state: Array) -> tuple[Array, ...]:
-            """Weights and their velocity for the columns as they are from step `t` on."""
+            """Return weights and their velocity for the columns as they are from step `t` on."""
             nonlocal whole, seen, each, shrink
             if relevance is None or (found := relevance.turn(t, *state)) is None:
                 return state
             if len(found[0]) > len(state[0]):
                 whole = whole.widened(relevance.added)
                 each = visits.enter_context(over_chunks(whole))
-            seen = whole  # what is known of the rows as they were weighed before is not kept
+            seen = whole  # values cached for the earlier weights are not kept
             seen, shrink = whole.weighed(relevance.columns), relevance.penalty(found[0])
             return found
 
@@ -508,7 +510,7 @@ def _descend(
     params: Array,
     after_step: Callable[[], bool],
 ) -> Array:
-    """Nesterov's descent along released gradients: postprocessing."""
+    """Run Nesterov's descent along released gradients: postprocessing."""
     xp = namespace(params)
     velocity = xp.zeros_like(params)
     total, n_averaged, first = 0.0, 0, plan.first_averaged
@@ -532,7 +534,7 @@ def _descend(
     return total / n_averaged if plan.average and n_averaged else params
 
 
-@lru_cache(maxsize=256)  # a later fit of the same sizes asks for the same
+@lru_cache(maxsize=256)  # later fits of the same sizes need the same result
 def noise_of_mean(
     n_iter: int,
     learning_rate: float,
@@ -541,13 +543,13 @@ def noise_of_mean(
     curvature: float = 1.0,
     stop: int | None = None,
 ) -> np.ndarray:
-    """Weight of the noise of each gradient in the mean of the iterates from `first` on, (n_iter,).
+    """Return the weight of each gradient's noise in the mean of the iterates from `first` on.
 
-    The last iterate of the mean is before `stop`, if that is given.
+    The shape is (n_iter,). The last iterate of the mean is before `stop`, if that is given.
 
-    Along a direction in which the loss has this curvature, which is 1 on white rows: what the
-    noise of a step does to later iterates is followed one step at a time, for all steps at once.
-    The array is read-only.
+    The weights hold along a direction in which the loss has this curvature (1 on white rows). The
+    effect of a step's noise on later iterates is followed one step at a time, for all steps at
+    once. The array is read-only.
     """
     weights, velocity, total = np.zeros(n_iter), np.zeros(n_iter), np.zeros(n_iter)
     stop = n_iter if stop is None else stop
@@ -564,7 +566,7 @@ def noise_of_mean(
     return found
 
 
-# What is trained ------------------------------------------------------------------------------
+# Problems ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -572,10 +574,10 @@ class Problem:
     """Gradients of the records, and parameters to start from.
 
     `features` are those of a linear model. `public` gives gradients of public rows at the same
-    parameters, and `directions` are those of their features, where gradients are embedded on
-    them. `remaining` is how long training should be from this start, beside one from zero;
-    `n_outputs` the columns of scores; `init` says what start that is, and `mirrored` whether the
-    gradient of public rows is mixed in.
+    parameters, and `directions` are those of their features, if gradients are embedded on them.
+    `remaining` is how long training should be from this start, relative to training from zero;
+    `n_outputs` is the number of columns of scores; `init` names the kind of start, and `mirrored`
+    states whether the gradient of public rows is mixed in.
     """
 
     source: Any
@@ -596,7 +598,7 @@ def linear_problem(
     targets: Array,
     n_outputs: int,
 ) -> Problem:
-    """A linear model that starts from zero."""
+    """Return the problem of a linear model that starts from zero."""
     penalised = np.zeros((features.width, 1))
     penalised[: features.X.shape[1]] = 1.0  # not the bias entries
     return Problem(
@@ -608,9 +610,9 @@ def linear_problem(
     )
 
 
-# What the noise of a fit leaves in the weights that it releases -------------------------------
+# Noise in the weights that a fit releases -------------------------------------------------------
 
-# Curvatures between which what noise leaves is interpolated.
+# Number of curvatures between which the noise in weights is interpolated.
 _CURVATURES = 64
 
 
@@ -618,12 +620,12 @@ _CURVATURES = 64
 class WeightNoise:
     """Noise in released weights: in column k it is ``F diag(sizes[:, k])`` times standard noise."""
 
-    # (c,): size of the noise in each column of weights, along all of the q columns of F or
-    # each.
+    # (c,): size of the noise in each column of weights, along all of the q columns of F; or (q, c),
+    # along each of them.
     sizes: np.ndarray
     # (p, q): F, or (p,), its diagonal; None is the identity.
     factor: np.ndarray | None = None
-    # Descent that left noise of one size along all orthonormal columns of F, as much as it can.
+    # Descent that left noise of one size along all orthonormal columns of F, as an upper bound.
     plan: TrainingPlan | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -633,9 +635,9 @@ class WeightNoise:
         return factors and np.array_equal(self.sizes, other.sizes) and self.plan == other.plan
 
     def std(self, rows: np.ndarray, at: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Standard deviation, of shape (m, c), that noise leaves in the scores of rows (m, k).
+        """Return the standard deviation, (m, c), of the noise in the scores of rows (m, k).
 
-        `at` are the places of their k entries among the p weights.
+        `at` are the positions of the k entries of a row among the p weights.
         """
         lifted = rows
         if self.factor is not None:
@@ -646,7 +648,7 @@ class WeightNoise:
         return np.sqrt(lifted**2 @ self.sizes**2)
 
     def drawn(self, rng: np.random.Generator, c: int, p: int, number: int) -> np.ndarray:
-        """Draws of it, (p, c, number); p and c count where neither size nor F tell them."""
+        """Return draws of the noise, (p, c, number); p counts if neither sizes nor F imply it."""
         factor, sizes = self.factor, self.sizes
         if factor is not None or sizes.ndim == 2:
             p = len(sizes) if factor is None else factor.shape[-1]
@@ -656,13 +658,14 @@ class WeightNoise:
         return factor[:, None, None] * draws if factor.ndim == 1 else np.tensordot(factor, draws, 1)
 
     def times(self, factors: float | np.ndarray) -> WeightNoise:
-        """The same for weights that are multiplied by `factors`, one for each column."""
+        """Return the noise of weights that are multiplied by `factors`, one for each column."""
         return replace(self, sizes=self.sizes * factors)
 
     def pulled_back(self, curvature: np.ndarray, by_output: np.ndarray) -> WeightNoise:
-        """The same where the loss of column k has the curvature ``by_output[k] * curvature``.
+        """Return the noise if the loss of column k has the curvature ``by_output[k] * curvature``.
 
-        `curvature` is a matrix of shape (p, p). Along its eigenvectors, weights go their own ways.
+        `curvature` is a matrix of shape (p, p). Along each of its eigenvectors, weights evolve
+        independently.
         """
         plan = self.plan
         assert plan is not None and self.sizes.ndim == 1
@@ -706,15 +709,15 @@ def noise_of_descent(
     directions: np.ndarray | None = None,
     relevance: Any = None,
 ) -> WeightNoise:
-    """Noise that is left in the weights of a descent, at most.
+    """Return an upper bound on the noise in the weights of a descent.
 
     `each` is the standard deviation of the noise of an entry of each mean gradient. Gradients were
-    embedded on `directions` (k, p), which are orthonormal; None is the whole space. `relevance` is
-    what has weighed columns.
+    embedded on `directions` (k, p), which are orthonormal; None is the whole space. `relevance` has
+    weighted the columns.
 
-    Let e be how far the weights of a noisy descent are from those of the same descent without
-    noise, along a direction in which the loss has the curvature h. To first order, a step makes
-    of e and its velocity v
+    Let e be the difference between the weights of a noisy descent and those of the same descent
+    without noise, along a direction in which the loss has the curvature h. To first order, a step
+    changes e and its velocity v to
 
         ``v <- m v - lr (h (e + m v) + noise)``  and  ``e <- e + v``,
 
@@ -723,11 +726,11 @@ def noise_of_descent(
     independent, so that the standard deviation is `each` times the norm of a.
 
     Curvature pulls weights back, whatever has moved them. As long as ``lr h`` is at most 1, the
-    noise of a step moves no later iterate by more than it does where the curvature is the least
-    that it can be, that of the penalty. This one is used here for all directions, since what
-    the curvature is otherwise, only the private rows could tell. It is exact where the rows
-    hardly vary or gradients are clipped, and an upper bound elsewhere. Where more is known,
-    :meth:`WeightNoise.pulled_back` counts it.
+    noise of a step moves no later iterate by more than it does where the curvature has its least
+    possible value, that of the penalty. This value is used here for all directions, since only the
+    private rows could show the actual curvature. It is exact where the rows hardly vary or
+    gradients are clipped, and gives an upper bound elsewhere. If more is known,
+    :meth:`WeightNoise.pulled_back` accounts for it.
     """
     weights = plan.noise_at(plan.alpha)
     factor = None if directions is None else np.asarray(directions, np.float64).T

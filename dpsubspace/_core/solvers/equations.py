@@ -1,14 +1,14 @@
 """Releases for coefficients with intervals: scores of regressions, and their moments.
 
-A coefficient with a valid interval needs more than a good estimate: the noise in it must be known.
-Weights of the other solvers are shrunk where noise is large, so that nobody can say how far they
-are from the truth. Here everything is released at weights that are public by then, and what is
-released is linear in noise. With a row z of bounded entries, a target y and weights a, the *score*
-is the mean of ``z (y - m(z a))``, for m the identity or the logistic function. It is 0 in
-expectation at the weights b that fit best, and about ``H (b - a)`` elsewhere, where H is the mean
-of ``m' z z^T``. Noise in H is multiplied by how far a is from b. Hence a few scores, each at
-weights that the ones before have made better, and a budget that grows towards the last.
-:mod:`dpsubspace._core.statistics.inverted_tests` makes intervals of what is released.
+A coefficient with a valid interval needs more than a good estimate: its noise must be known. Other
+solvers shrink their weights where noise is large, so that nobody can state how far they are from
+the truth. Here everything is released at weights that are public by then, and each release is
+linear in its noise. With a row z of bounded entries, a target y and weights a, the *score* is the
+mean of ``z (y - m(z a))``, for m the identity or the logistic function. It is 0 in expectation at
+the best-fitting weights b, and about ``H (b - a)`` elsewhere, where H is the mean of ``m' z z^T``.
+Noise in H is multiplied by the distance of a from b. Hence a few scores, each at weights that the
+earlier scores have improved, and a budget that grows towards the last.
+:mod:`dpsubspace._core.statistics.inverted_tests` makes intervals of these releases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpsubspace._core.statistics.inverted_tests import Equations
 from dpsubspace._core.statistics.moments import noisy_moment, packed, symmetric
 from dpsubspace._core.statistics.table_cells import cell_total
 
-# Where the numbers come from: chosen by hand on the simulated tables of
+# Origin of these numbers: chosen by hand on the simulated tables of
 # benchmarks/repro_coefficients.py. No script varies them.
 PARTS = {
     "linear": {
@@ -54,23 +54,23 @@ PARTS = {
     },
 }
 
-# How often the second score is released for "logistic", each time where the last has led, if all of
-# that adds a noise to a mean score that is so little beside that of sampling (half of
-# ``1 / sqrt(n)``, or less). One step from weights of 0 is not nearly enough for strong effects,
-# whatever is paid for it.
+# Number of releases of the second score for "logistic", each at the weights that the previous one
+# suggests. They are made only if together they add little noise to a mean score relative to
+# sampling (half of ``1 / sqrt(n)``, or less). For strong effects, one step from weights of 0 is not
+# nearly enough, whatever its budget.
 _ROUNDS, _LITTLE = 12, 0.5
 
-# Shares of the scores after the first that the mass of what is cut has, and those of the last that
-# the second moment and the square of residuals have.
+# Share of each score after the first that is for the mass of cut parts, and shares of the last
+# score that are for the second moment and for the squared residuals.
 _OF_MASS, _OF_MOMENT, _OF_SQUARES = 0.30, 0.12, 0.05
 
-# Cells of the sizes of residuals, in halves of the range of the target, for rows of full length.
+# Cells of residual sizes, in halves of the range of the target, for rows of full length.
 _EDGES = 2.0 ** np.arange(-6.0, 1.01, 0.5)
 
 # Rows whose products are added up at once.
 _TOGETHER = 4096
 
-# Share of a squared term of the expansion of a logistic score that the noise is widened by: the
+# Share of the squared term in the expansion of a logistic score by which the noise is widened: the
 # second derivative of the logistic function is at most 0.097, half of it counts, and it has both
 # signs.
 _CURVED = 0.03
@@ -78,32 +78,33 @@ _CURVED = 0.03
 # Largest second derivative of a prediction by its score, sqrt(3) / 18.
 _STEEPEST = math.sqrt(3) / 18
 
-# Deviations of noise that a score may be left with.
+# Deviations of noise that may remain in a score.
 _FAR = 2.0
 
-# What is cut from a residual counts as no more than what is left of this, in halves of the range of
-# the target (residuals of a logistic regression are below 1), and never as no more than the least.
+# The cut part of a residual counts as at most this bound less the size that is kept, in halves of
+# the range of the target (residuals of a logistic regression are below 1). This limit is never
+# below the least value.
 _WHOLE, _LEAST_WHOLE = 1.0, 0.25
 
-# Least deviation that a weight is taken to have about its estimate before scores are released, that
-# of the score of a weight and its column, and the least deviation of a column in it.
+# Assumed least deviation of a weight about its estimate before scores are released; that of the
+# score from a weight and its column; and the least deviation of a column in that score.
 _SCALES = {"linear": 1.0, "logistic": 2.0}
 _REACH = {"linear": 0.4, "logistic": 0.8}
 _SEEN = 0.05
 
-# Share of residuals that tell how far normal ones would reach.
+# Share of residuals that determine how far normal ones would reach.
 _BODY = 0.8
 
-# Deviations of its noise that are added to the mass of what is cut: intervals whose bias is as
-# large as the mass, and whose noise is as large as that of the mass, then cover as they say.
+# Deviations of its noise that are added to the mass of cut parts: intervals whose bias is as large
+# as the mass, and whose noise is as large as that of the mass, then have their stated coverage.
 _DOUBT = 0.5
 
 
 def parts_of(family: str, multiplier: float, size: int, n: int) -> dict[str, Part]:
-    """Releases with their shares: the second score is taken more often where noise allows it.
+    """Return the releases with their shares: more second scores if noise allows them.
 
-    `multiplier` is that of the noise of the second score if it is released once, `size` that of
-    the design, and n the number of records: all are public.
+    `multiplier` is the noise multiplier of the second score if it is released once, `size` the size
+    of the design, and n the number of records: all are public.
     """
     parts = PARTS[family]
     most = 0.5 * multiplier * math.sqrt(size * _ROUNDS / n)  # beside 1 / sqrt(n), of residuals
@@ -114,9 +115,10 @@ def parts_of(family: str, multiplier: float, size: int, n: int) -> dict[str, Par
 
 @dataclass(frozen=True)
 class Design:
-    """Rows and targets of a regression on public scales, wherever they lie.
+    """Rows and targets of a regression on public scales, local or remote.
 
-    What has an entry for each row is made where the rows are, and sums over them come from there.
+    Arrays with an entry for each row are made where the rows are, and sums over them come from
+    there.
     """
 
     rows: Any  # (n_rows, p): entries from -1 to 1. Private.
@@ -128,7 +130,7 @@ class Design:
     size: int
     family: str  # "linear" or "logistic"
     records: Records
-    numbers: np.ndarray  # (p,): which columns are numbers, the others being 0 or 1. Public.
+    numbers: np.ndarray  # (p,): which columns are numbers; the others are 0 or 1. Public.
 
     @property
     def n(self) -> int:
@@ -140,11 +142,11 @@ class Design:
         return rowwise(_lengths, self.rows)
 
     def scores(self, weights: np.ndarray) -> Any:
-        """Products of rows with weights (n_rows,). Private.
+        """Return products of rows with weights (n_rows,). Private.
 
-        Of persons, each is a function of its row alone, to the last bit. BLAS rounds a product by
-        the place of its row, which one more row of another person moves, and residuals are counted
-        in cells. Where each row is a record, places are public.
+        For persons, each score depends on its own row only, to the last bit. BLAS rounds a product
+        by the position of its row, which an additional row of another person moves, and residuals
+        are counted in cells. If each row is a record, positions are public.
         """
         return rowwise(_by_columns if self.records.grouped else matmul, self.rows, weights)
 
@@ -169,11 +171,11 @@ class Design:
         return predicted * (1 - predicted)
 
     def by_record(self, residuals: Any) -> Any:
-        """What each record contributes to a score, ``z e`` of its rows by their parts, (n, p)."""
+        """Return what each record contributes to a score: ``z e`` of its rows by parts, (n, p)."""
         return rowwise(_by_record, self.rows * residuals[:, None], self.records)
 
 
-# What is made of single rows, where they are.
+# Functions of single rows, which run where the rows are.
 
 
 def _lengths(rows: np.ndarray) -> np.ndarray:
@@ -199,14 +201,14 @@ def _by_record(values: np.ndarray, records: Records) -> np.ndarray:
     return np.stack(sums, axis=1)
 
 
-# Sums that one record moves little --------------------------------------------------------------
+# Sums with low sensitivity ----------------------------------------------------------------------
 
 
 def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:
-    """Sum of ``z e`` over records, for residuals e that :meth:`Design.cut` has cut at `most`.
+    """Return the sum of ``z e`` over records, for residuals e cut by :meth:`Design.cut` at `most`.
 
     Proof of the bound: ``|e| |z|`` is at most ``most sqrt(size)`` after the cut, which leaves more
-    room than rounding of lengths takes. Several rows of a record have the bound of one, by the
+    room than rounding of lengths needs. Several rows of a record have the bound of one row, by the
     lemma of :mod:`dpsubspace._core.rows.records`.
     """
     total, slack = record_sums(design.rows, design.records, residuals)
@@ -214,9 +216,9 @@ def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:
 
 
 def moment_sum(rows: Any, norm_bound: float, records: Records, factors: Any = None) -> BoundedSum:
-    """Sum of ``z z^T`` over records, whose rows z are no longer than `norm_bound`.
+    """Return the sum of ``z z^T`` over records, whose rows z are no longer than `norm_bound`.
 
-    Rows are multiplied by `factors` (n_rows,), block by block, where these are given.
+    Rows are multiplied by `factors` (n_rows,), block by block, if these are given.
 
     Proof of the bounds: that of :func:`~dpsubspace._core.release.mechanisms.gram_sum`, which holds
     for several rows of a record by the lemma of :mod:`dpsubspace._core.rows.records`.
@@ -305,21 +307,21 @@ def size_counts(design: Design, residuals: Any) -> BoundedSum:
 
 
 def released_equations(design: Design, releases: Releases) -> Equations:
-    """Release what tells where the best weights are, and how far noise and chance have moved it.
+    """Release scores and moments that determine the best weights, and their noise and sampling.
 
     Privacy: the second moment of rows has the bounds of :func:`moment_sum`. Then come scores, with
-    those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a
-    residual is a function of its record alone. The first is at weights of 0, where it is at most 1
-    (a half for "logistic"), and all are cut as :meth:`Design.cut` says. Counts of residuals
-    by their size then tell where to cut those of the others (:func:`size_counts`). With each of
-    these comes, as one Gaussian mechanism (:meth:`Releases.jointly`), the mass of what is cut
-    (:func:`mass_sum`), and with the last the second moment of the ``z e`` of records
-    (:func:`moment_of_scores`), and for "linear" the sum of squares of residuals
-    (:func:`square_sum`). Where there is little noise, the second score of "logistic" is released
-    more than once, each time at weights that follow from the last (:func:`parts_of`): as many
-    Gaussian mechanisms, which are charged. The curvature is the second moment of rows times the
-    root of ``m' <= 1/4``. Events: a Gaussian mechanism for each of :data:`PARTS`; what follows is
-    postprocessing.
+    those of :func:`score_sum_of`. All weights are 0 or made of released numbers, so that a residual
+    is a function of its record alone. The first score is at weights of 0, where a residual is at
+    most 1 (a half for "logistic"), and all residuals are cut as :meth:`Design.cut` states. Released
+    counts of residuals by their size then determine where to cut the residuals of the other scores
+    (:func:`size_counts`). The mass of the cut parts (:func:`mass_sum`) is released with each of
+    these other scores, as one Gaussian mechanism (:meth:`Releases.jointly`). The last one also
+    releases the second moment of the ``z e`` of records (:func:`moment_of_scores`), and for
+    "linear" the sum of squares of residuals (:func:`square_sum`). If there is little noise, the
+    second score of "logistic" is released more than once, each time at weights that follow from the
+    last (:func:`parts_of`): each of these releases is a Gaussian mechanism that is charged. The
+    curvature is the second moment of rows times the root of ``m' <= 1/4``. Events: a Gaussian
+    mechanism for each of :data:`PARTS`; the rest is postprocessing.
     """
     if not releases.budget.private:
         return exact_equations(design)
@@ -332,7 +334,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     known, moment_deviation = _Slope(moment * factor, (deviation * factor) ** 2 / 2), deviation
 
     length = math.sqrt(min(max(float(np.trace(moment)), 1.0), d))
-    # Where the first score is cut matters for where the next is taken, and for no interval.
+    # The cut of the first score affects the weights of the next score, and no interval.
     most = length / root if linear else 0.5 * length / root
     total = score_sum_of(design, design.cut(design.residuals(np.zeros(p)), most), most)
     variance = (releases.noise_of("first score", total) / n) ** 2
@@ -350,8 +352,8 @@ def released_equations(design: Design, releases: Releases) -> Equations:
         curvature, deviation = noisy_moment(total, n, releases, "curvature")
         known = _Slope(curvature, deviation**2 / 2)
     last = _score_and_mass("last score", design, last_weights, most, releases)
-    # Both scores tell of the weights that fit best: about the average of where they were taken,
-    # by the inverses of their variances.
+    # Both scores inform about the best-fitting weights: about the average of the weights at which
+    # they were computed, by the inverses of their variances.
     share = last.variance / (last.variance + second.variance)
     variance = share * second.variance
     about = share * weights + (1 - share) * last_weights
@@ -386,7 +388,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
 
 
 def _bend(move: np.ndarray, moment: np.ndarray) -> float:
-    """About how far a mean score is from linear over a move, at most."""
+    """Return an approximate upper bound on the nonlinearity of a mean score over a move."""
     return _STEEPEST * max(0.0, float(move @ moment @ move))
 
 
@@ -394,7 +396,7 @@ def _bend(move: np.ndarray, moment: np.ndarray) -> float:
 class _Score:
     score: np.ndarray
     variance: float
-    mass: float  # Mean of what is cut from residuals, by which the score may be biased
+    mass: float  # Mean of the cut parts of residuals: possible bias of the score
     mass_noise: float
     # Of the last score alone
     moment: np.ndarray
@@ -405,9 +407,9 @@ class _Score:
 def _score_and_mass(
     name: str, design: Design, weights: np.ndarray, most: float, releases: Releases
 ) -> _Score:
-    """A score with the mass of what is cut, and the last one with second moments.
+    """Release a score with the mass of the cut parts, and with second moments for the last score.
 
-    The mean square of residuals is given as a bound on it.
+    The returned mean square of residuals is an upper bound.
     """
     last, n = name == "last score", design.n
     squared = last and design.family == "linear"
@@ -433,7 +435,7 @@ def _score_and_mass(
         mass_noise=noises[1],
         moment=symmetric(found[2]) if last else np.empty((0, 0)),
         moment_noise=noises[2] if last else 0.0,
-        # Variance that is taken to be too small makes intervals too narrow.
+        # A variance that is underestimated makes intervals too narrow.
         square=max(0.0, float(found[3][0])) + noises[3] if squared else 1.0,
     )
 
@@ -441,12 +443,12 @@ def _score_and_mass(
 def cut_of_residuals(
     design: Design, weights: np.ndarray, length: float, releases: Releases
 ) -> float:
-    """Release the size at which residuals are cut: noise and what is cut are least there, about.
+    """Release the size to cut residuals at: about the size with least noise and cut mass.
 
-    The noise of a score grows with that size. Of what is cut, counts tell that are more than their
-    noise, and beyond them normal residuals are taken. Wherever residuals are cut, intervals count
-    what is (:func:`mass_sum`): this is about their length alone. The `length` is about that of
-    rows, in units of the longest there may be.
+    The noise of a score grows with that size. The cut mass is computed from the counts that exceed
+    their noise, and from normal residuals beyond them. Wherever residuals are cut, intervals
+    account for the cut parts (:func:`mass_sum`): this size affects their length alone. The `length`
+    is about that of rows, in units of the largest possible length.
     """
     total = size_counts(design, design.residuals(weights))
     counts = to_numpy(releases.gaussian("residuals", total))
@@ -454,7 +456,7 @@ def cut_of_residuals(
     seen = np.where(counts > 2 * noise, counts, 0.0)
     middles = (np.append(0.0, _EDGES[:-1]) + _EDGES) / 2
     beyond = np.maximum(middles[None, :] - _EDGES[:, None], 0.0) @ seen / length
-    # Normal ones with as many in the cells where most are.
+    # Normal residuals with as many in the cells that hold most of them.
     within = np.cumsum(seen) / max(seen.sum(), 1.0)
     at = min(int(np.searchsorted(within, _BODY)), len(_EDGES) - 1)
     spread = _EDGES[at] / norm.ppf(0.5 + np.clip(within[at], 0.5, 0.99) / 2)
@@ -470,12 +472,12 @@ def cut_of_residuals(
 
 
 def spread_of_weights(moment: np.ndarray, deviation: float, design: Design) -> np.ndarray:
-    """Covariance that weights are taken to have where nothing else tells of them.
+    """Return the covariance that weights are assumed to have without other information.
 
-    A number that varies by s has a weight of about the deviation of targets over s, at most, unless
-    others take back most of what it adds. It counts as if it varied by less than what was released
-    says, by a deviation of its noise. An indicator's weight is a difference of means, which the
-    range of the target bounds. The constant is that of rows in the middle of all.
+    The weight of a number with standard deviation s is at most about the deviation of targets over
+    s, unless other columns cancel most of its effect. The number counts as if it varied by less
+    than the released value, by a deviation of its noise. An indicator's weight is a difference of
+    means, which the range of the target bounds. The constant is that of rows in the middle of all.
     """
     means = moment[0].copy()
     means[0] = 0.0
@@ -489,20 +491,20 @@ def spread_of_weights(moment: np.ndarray, deviation: float, design: Design) -> n
 
 @dataclass(frozen=True)
 class _Slope:
-    """A released mean of ``m' z z^T``, and half of the variance of the noise of its diagonal."""
+    """A released mean of ``m' z z^T``, and half of the noise variance of its diagonal."""
 
     matrix: np.ndarray
     noise: float
 
     def solved(self, score: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
-        """Move of weights to where a score is 0, shrunk by what is noise, and its mean square.
+        """Return the move of weights to a score of 0, shrunk for noise, and its mean square.
 
         In the basis of the eigenvectors the score is ``a b``, for the eigenvalue a and the move b,
-        with noise of the `variance` and that of the matrix times moves. Moves of a normal prior of
-        each variance in a grid are averaged by how likely the score is. The second result is what
-        the squared length of the move is on average, and tells how much the noise of the matrix
-        counts. One prior for all directions would hide one that is far off among many that are
-        not: what is left of the score is at most twice its noise in each (Efron, Morris, 1972).
+        with noise of the `variance` and that of the matrix times moves. Moves under a normal prior
+        of each variance in a grid are averaged by the likelihood of the score. The second result is
+        the mean squared length of the move, and shows how much the noise of the matrix counts. One
+        prior for all directions would hide one direction with a large move among many with small
+        ones: the rest of the score is at most twice its noise in each (Efron, Morris, 1972).
         """
         values, vectors = np.linalg.eigh(self.matrix)
         values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
@@ -524,10 +526,10 @@ class _Slope:
     def squared_moves(
         self, score: np.ndarray, variance: float, moment: np.ndarray, spread: np.ndarray
     ) -> float:
-        """About the mean of ``(z d)^2`` over rows z, for the move d to where the score is 0.
+        """Return about the mean of ``(z d)^2`` over rows z, for the move d to a score of 0.
 
-        Moves have a normal prior with the covariance `spread`, so that those that the score tells
-        nothing of count as well.
+        Moves have a normal prior with the covariance `spread`, so that moves that the score does
+        not inform about count as well.
         """
         within = self.matrix @ spread @ self.matrix + (variance + self.noise) * np.eye(len(score))
         gain = spread @ self.matrix @ np.linalg.inv(within)
@@ -539,9 +541,9 @@ class _Slope:
 
 # Without privacy --------------------------------------------------------------------------------
 
-# Newton steps at most, and the last of them; share of its rows' squares that a direction still has
-# of the slope below which the classes are separate along it; and the least share of the largest
-# square that a direction has.
+# Largest number of Newton steps, and the size of a step that ends them. Classes are separate along
+# a direction if its slope is below this share of the squares of its rows. A direction of the rows
+# has at least this share of the largest square.
 _STEPS, _CLOSE, _SEPARATE, _NONE = 100, 1e-12, 1e-10, 1e-11
 
 
@@ -578,7 +580,7 @@ def exact_equations(design: Design) -> Equations:
 
 
 def _own_directions(squares: np.ndarray) -> np.ndarray:
-    """Directions (p, k) that rows have, of which the mean squares are 1 and mixed ones 0."""
+    """Return directions (p, k) of the rows, in which mean squares are 1 and mixed means 0."""
     values, vectors = np.linalg.eigh(squares)
     there = values > _NONE * values.max()
     return vectors[:, there] / np.sqrt(values[there])

@@ -1,10 +1,10 @@
-"""Weights of few rows without what chance has done to them, as the weights themselves tell.
+"""Weights from few rows without effects of chance, estimated from the weights themselves.
 
-Design note. Noise of privacy hides what single rows do to a model of a table with many features.
-Where there is little noise, least squares would fit the rows by chance, and more budget would make
-a worse model. Entries come in groups, such as straight lines, curves and products of two numbers.
-Weights of a group are taken to be normal with a variance of its own, which is the one that makes
-the weights that were found most likely (MacKay, 1992). Everything here is made of released numbers
+Design note. Noise of privacy hides the effect of single rows on a model of a table with many
+features. If there is little noise, least squares would fit the rows by chance, and more budget
+would make a worse model. Entries come in groups, such as straight lines, curves and products of two
+numbers. The weights of a group are assumed to be normal with a variance of their own: the one that
+makes the estimated weights most likely (MacKay, 1992). Everything here is made of released numbers
 and public ones.
 """
 
@@ -14,41 +14,41 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Most rounds in which variances follow from weights and weights from variances, and the share of
-# the weights that has to change for one more.
+# Largest number of rounds in which variances follow from weights and weights from variances, and
+# the change of the weights, as a share, that requires one more round.
 _ROUNDS, _SETTLED = 30, 3e-3
 
-# Eigenvalue of a second moment of p columns, over p times the largest, up to which it is rounding.
+# Largest eigenvalue of a second moment of p columns, over p times the largest, that is rounding.
 _SINGULAR = 1e-12
 
-# Least share of the variance of a target that is left, least share of all rows that weights leave
-# free, and least variance by chance, beside that of noise, that is worth a look.
+# Least remaining share of the variance of a target, least share of all rows that weights leave
+# free, and least variance by chance, relative to that of noise, that is corrected for.
 _LEFT, _FREE, _SEEN = 1e-6, 1e-2, 1e-2
 
 
 @dataclass(frozen=True)
 class WhiteWeights:
-    """Weights of standardised targets as they were found, in coordinates where rows are white."""
+    """Estimated weights of standardised targets, in coordinates where rows are white."""
 
-    mixing: np.ndarray  # (p, q): from these coordinates to entries
-    unmixing: np.ndarray  # (q, p): and back
-    found: np.ndarray  # (q, c): weights, nothing of which was shrunk
-    noise: np.ndarray  # (q, c): variance of the noise of privacy in them
+    mixing: np.ndarray  # (p, q): maps these coordinates to entries
+    unmixing: np.ndarray  # (q, p): maps entries to these coordinates
+    found: np.ndarray  # (q, c): weights before any shrinking
+    noise: np.ndarray  # (q, c): variance of their privacy noise
     curvature: np.ndarray  # (q,): second moments of the coordinates, 1 where rows are white
-    # (q,): variance that chance gives them, times the number of rows over what is left of targets.
+    # (q,): their variance by chance, times the number of rows over the unexplained part of targets.
     chance: np.ndarray
-    # (c,): share of the variance of targets that steps have explained; None where the curvature
-    # tells it exactly.
+    # (c,): share of the variance of targets that steps have explained; None if the curvature
+    # determines it exactly.
     explained: np.ndarray | None = None
 
     @classmethod
     def of_moment(
         cls, values: np.ndarray, vectors: np.ndarray, shared: np.ndarray, noise: np.ndarray
     ) -> WhiteWeights:
-        """Those of least squares, by eigenvalues (p,) and eigenvectors (p, p) of a second moment.
+        """Return least-squares weights by eigenvalues (p,) and eigenvectors (p, p) of a moment.
 
         `shared` (p, c) are means of products of rows and targets along the eigenvectors, with noise
-        of these variances, (c,). Directions that rows do not have are left out.
+        of the variances `noise`, (c,). Directions that rows do not have are left out.
         """
         known = values > _SINGULAR * len(values) * values[-1]
         values, vectors, shared = values[known], vectors[:, known], shared[known]
@@ -60,11 +60,11 @@ class WhiteWeights:
 def without_chance(
     white: WhiteWeights, shrunk: np.ndarray, groups: np.ndarray, n_samples: int
 ) -> np.ndarray:
-    """Weights (q, c) of white coordinates without what chance has done to them.
+    """Return weights (q, c) of white coordinates without the effects of chance.
 
-    `shrunk` (q, c) are those of which what noise has done was taken already. As far as chance is
-    what hides weights, and not noise, the mean of what they may be takes their place. `groups` (p,)
-    are numbers of the groups of entries.
+    `shrunk` (q, c) are weights from which the effect of noise was removed already. As far as chance
+    hides weights, and not noise, their posterior mean replaces them. `groups` (p,) are the numbers
+    of the groups of entries.
     """
     kept = shrunk.copy()
     for k in range(shrunk.shape[1]):
@@ -78,10 +78,11 @@ def without_chance(
 def _likely(
     white: WhiteWeights, k: int, groups: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the weights (q,) of target `k` by the likeliest variances, and variances by chance.
+    """Return mean weights (q,) of target `k` by the likeliest variances, and chance variances.
 
-    A round counts the weights that the rows, and not the variances, decide: as many numbers have
-    fitted rows by chance. What is left of the target follows from that and from what is explained.
+    Each round counts the weights that the rows decide, and not the variances: so many numbers have
+    fitted rows by chance. The unexplained part of the target follows from that count and from the
+    explained part.
     """
     found, noise = white.found[:, k], white.noise[:, k]
     sizes, left, size = np.bincount(groups), 1.0, white.curvature @ white.unmixing**2
@@ -110,9 +111,9 @@ def _likely(
 def posterior(
     unmixing: np.ndarray, found: np.ndarray, noise: np.ndarray, prior: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of weights (p,) that are normal with variances `prior`, and the share of these left.
+    """Return the mean of normal weights (p,) with variances `prior`, and the variance shares left.
 
-    `found` (q,) are ``unmixing @ weights`` and noise of the variances `noise`.
+    `found` (q,) are ``unmixing @ weights`` with noise of the variances `noise`.
     """
     rows = unmixing / np.sqrt(noise)[:, None] * np.sqrt(prior)
     precision = rows.T @ rows

@@ -1,13 +1,13 @@
-"""Heads: what is a person's own, from the person's rows and from released numbers alone.
+"""Heads: a person's own part of a model, from the person's rows and released numbers alone.
 
 A head is an intercept and weights that are added to the shared model. Several priors are tried for
-each person: none at all, an intercept, weights along shared directions with a released
-covariance, weights anywhere, and both. With each, the head is a ridge regression with a closed
-form for its leave-one-out errors. Nobody has to choose one: a person's head is the mean of all of
-them, each weighted by how likely it makes the person's own targets, and by how well it did for
-all persons, of which noisy means were released.
+each person: no head, an intercept, weights along shared directions with a released covariance,
+weights anywhere, and both. With each prior, the head is a ridge regression with a closed form for
+its leave-one-out errors. Nobody has to choose a prior: a person's head is the mean of all of them,
+each weighted by how likely it makes the person's own targets, and by how well it did for all
+persons, as released noisy means show.
 
-Design note. To choose the head of the least leave-one-out error is to follow noise where rows are
+Design note. To choose the head with the least leave-one-out error is to follow noise if rows are
 few: it costs more than a wrong prior does. A mean of heads is a head, and costs nothing to keep.
 """
 
@@ -24,41 +24,41 @@ import numpy as np
 from dpsubspace._core.gradients.losses import Loss, Squared
 from dpsubspace._core.statistics.persons import PersonChunk, PersonRows, products
 
-# Models of one's own ----------------------------------------------------------------------------
+# Own models -------------------------------------------------------------------------------------
 # Models of persons who do without anybody else: ridge regression on their own rows alone.
 #
-# Where a person has many rows, and noise has hidden what all persons share, that may be best. It
-# uses nothing that was released: not even where columns lie, which each person sees in the own
-# rows.
+# If a person has many rows, and noise has hidden what all persons share, that may be best. It uses
+# nothing that was released: not even the locations of columns, which each person computes from the
+# own rows.
 
-# Where the numbers of this file come from: chosen by hand, on persons as
-# benchmarks/repro_personal.py makes them and on its tables of people. No script varies them.
+# Origin of the numbers of this file: chosen by hand, on the persons that
+# benchmarks/repro_personal.py makes and on its tables of people. No script varies them.
 
-# Penalties, over the number of rows of the person, of which the least leave-one-out error decides.
+# Penalties, over the number of rows of the person; the least leave-one-out error decides.
 PENALTIES = (1e-3, 1e-2, 0.1, 1.0, 10.0)
 
-# Fewest rows of a person who may do alone, and standard errors by which that must be better: more
-# where rows are few, since their least leave-one-out error is lower by chance.
+# Fewest rows of a person who may do alone, and the number of standard errors by which the own model
+# must be better: more if rows are few, since their least leave-one-out error is lower by chance.
 _FEWEST, _CLEARLY, _FEW = 8, 1.0, 6.0
 
 # Share by which the squared error must be less, times the rows: among many persons with few rows,
-# those that noise happens to favour alone have errors that are less, but rarely by that much. The
-# example of docs/personal_models.md lost 0.03 of R2 without it.
+# those whose own model noise happens to favour have errors that are less, but rarely by that much.
+# The example of docs/personal_models.md lost 0.03 of R2 without it.
 _LESS = 7.0
 
 
 class OwnModel(NamedTuple):
-    coef: np.ndarray  # (u, d): weights of rows as they are
+    coef: np.ndarray  # (u, d): weights of rows in their own units
     constant: np.ndarray  # (u,): constants
     # (u, m): residual of each row by the model of the person's other rows.
     left_out: np.ndarray
 
 
 def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
-    """Ridge regression of each person's targets on the own rows, standardised by the own rows.
+    """Return ridge regressions of each person on rows standardised by the person's own rows.
 
-    Columns and targets are divided by their largest entries first, so that whatever a person's rows
-    are, nothing is out of range.
+    Columns and targets are divided by their largest entries first, so that nothing is out of range,
+    whatever a person's rows are.
     """
     there = np.arange(chunk.rows.shape[1]) < chunk.sizes[:, None]
     targets, unit = _in_range(chunk.residuals[:, :, None])
@@ -101,13 +101,13 @@ def own_model(chunk: PersonChunk, *, intercept: bool) -> OwnModel:
 
 class OwnUnits(NamedTuple):
     rows: np.ndarray  # (u, m, d): rows, standardised by each person's own
-    means: np.ndarray  # (u, d): what was subtracted, of columns over their largest entries
-    factors: np.ndarray  # (u, d): what these were multiplied by then
+    means: np.ndarray  # (u, d): subtracted means, of columns over their largest entries
+    factors: np.ndarray  # (u, d): factors that multiply the columns after that
     largest: np.ndarray  # (u, d): largest entries
 
 
 def in_own_units(chunk: PersonChunk, *, intercept: bool) -> OwnUnits:
-    """Rows of each person, standardised by the own rows alone; about zero without an intercept."""
+    """Return rows standardised per person by the own rows; not centred without an intercept."""
     there = np.arange(chunk.rows.shape[1]) < chunk.sizes[:, None]
     rows, largest = _in_range(chunk.rows)
     sizes, means = chunk.sizes[:, None], np.zeros_like(rows[:, 0, :])
@@ -121,7 +121,7 @@ def in_own_units(chunk: PersonChunk, *, intercept: bool) -> OwnUnits:
 
 
 def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (u, m, d) over the largest entry of each column of each person, and these, (u, d)."""
+    """Divide rows (u, m, d) by each person's largest entries per column; return both."""
     rows = np.where(np.isfinite(rows), rows, 0.0)
     largest = np.abs(rows).max(axis=1)
     largest = np.where(largest > 0, largest, 1.0)
@@ -129,10 +129,10 @@ def _in_range(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def better_alone(chunk: PersonChunk, own: np.ndarray, together: np.ndarray) -> np.ndarray:
-    """Whether each person does clearly better alone, by residuals (u, m) that were left out.
+    """Return whether the own model is clearly better, by leave-one-out residuals (u, m).
 
-    Squared errors of the same rows are compared, so that what makes a row hard for both counts for
-    nothing. The mean of their differences has to be clear, and a large share of what there is.
+    Squared errors of the same rows are compared, so that rows that are hard for both models count
+    for nothing. The mean difference has to be clear, and a large share of the squared error.
     """
     there = np.arange(own.shape[1]) < chunk.sizes[:, None]
     largest = np.maximum(np.abs(own), np.abs(together)).max(axis=1, keepdims=True)
@@ -148,49 +148,50 @@ def better_alone(chunk: PersonChunk, own: np.ndarray, together: np.ndarray) -> n
 
 # Heads ------------------------------------------------------------------------------------------
 
-# Rows that the noise variance of all persons counts as, beside a person's own residuals.
+# Number of rows that the noise variance of all persons counts as, beside own residuals.
 _NOISE_ROWS = 4.0
 
-# The same where that variance is not known, and its guess then, over the mean square of the
+# The number of rows if that variance is not known, and then its guess, over the mean square of the
 # person's residuals.
 _FEW_NOISE_ROWS, _GUESSED_NOISE = 0.1, 0.2
 
-# Share of the square of its mean below which a person's rows are taken to be alike.
+# A person's rows count as equal if their variance is below this share of their mean's square.
 _FLAT = 1e-20
 
-# Norm of the scores of a person's rows, over that of the noise, up to which the inverse of their
-# products is sound in float64.
+# Largest norm of the scores of a person's rows, over that of the noise, for which the inverse of
+# their products is accurate in float64.
 _LARGEST_SCORES = 1e6
 
-# Product of the squared norms of scores and of own rows up to which one inverse serves all priors.
+# Largest product of squared norms of scores and of own rows for which one inverse serves all
+# priors.
 _NEAR = 1e8
 
-# Most rows that the comparison of priors over all persons counts as, beside a person's own rows.
+# Largest number of rows that the comparison over all persons counts as, beside own rows.
 _MOST_ROWS_OF_ALL = 100.0
 
-# Residuals about another model than the shared one are cut to this, in units of the targets.
+# Residuals about a model other than the shared one are clipped to this, in units of the targets.
 _FARTHEST = 100.0
 
-# Standard deviation that means over all persons usually have, of logarithms of errors of heads.
+# Usual standard deviation of means over all persons of the logarithms of errors of heads.
 _USUALLY_APART = 0.2
 
-# Most that the noise of the comparison may be in the logarithm of a weight, in deviations.
+# Largest noise of the comparison in the logarithm of a weight, in standard deviations.
 _MOST_SPREAD = 1.0
 
-# Share of the squared leave-one-out error without a head that others are taken to leave at least;
-# the inverse is the most.
+# Least share of the squared leave-one-out error without a head that other heads are assumed to
+# leave; the inverse is the largest.
 _LEAST_LEFT = 1e-3
 
-# Variance of all own weights together over that of the noise, where weights may point anywhere.
+# Variance of all own weights together over that of the noise, if weights may point anywhere.
 _OWN_SPREADS = (0.1, 0.5, 2.0, 8.0)
 
-# The same for heads that are larger than what is released, or hidden by noise, says of them.
+# That variance for heads that are larger than released numbers show, or hidden by noise.
 _WIDE = 4.0
 
-# The same of intercepts where nothing is known of them.
+# That variance of intercepts if nothing is known of them.
 _USUAL_INTERCEPT = 0.25
 
-# The same for weights along directions, beside what was released of them.
+# That variance for weights along directions, beside the released covariance.
 _USUAL_SPREAD = 1.0
 
 
@@ -201,21 +202,21 @@ class Ridge(NamedTuple):
     # (u,): ``r^T (I + K)^-1 r`` with K the covariance of the person's scores over the noise
     # variance.
     fit: np.ndarray
-    # Matrices of which the determinants have the product ``|I + K|``: few ask for that.
+    # Matrices whose determinants have the product ``|I + K|``: few callers need it.
     systems: tuple[Definite | Known, ...]
-    own: np.ndarray  # (u, m): share of each row that the person's other rows do not tell
-    stretch: np.ndarray | float = 1.0  # (u,): what the shared scores are multiplied by
+    own: np.ndarray  # (u, m): share of each row that the person's other rows do not determine
+    stretch: np.ndarray | float = 1.0  # (u,): factor of the shared scores
 
     @property
     def volume(self) -> np.ndarray:
-        """Logarithm of the determinant of ``I + K``, (u,)."""
+        """The logarithm of the determinant of ``I + K``, (u,)."""
         volume = self.systems[0].volume
         return volume + self.systems[1].volume if self.systems[1:] else volume
 
 
 @dataclass(frozen=True, eq=False)
 class Definite:
-    """A positive definite matrix of each person (u, q, q), and what is asked of it, found once."""
+    """A positive definite matrix of each person (u, q, q), with cached inverse and determinant."""
 
     matrices: np.ndarray
 
@@ -230,79 +231,80 @@ class Definite:
 
 
 class Known(NamedTuple):
-    """Logarithms of determinants, (u,), where they were found another way."""
+    """Logarithms of determinants, (u,), that were computed another way."""
 
     volume: np.ndarray
 
 
 @dataclass(frozen=True)
 class Candidate:
-    name: str  # What it is
+    name: str  # Name of the prior
     root: np.ndarray  # (d + 1, f): R
     # s, of weights of rows whose entries have a mean square of 1 over the person's rows; an
     # intercept has its variance in R
     own: float = 0.0
-    # Whether these rows are about their own mean: where noise has hidden where columns lie.
+    # Whether these rows are centred at their own mean: if noise has hidden the columns' locations.
     about_mean: bool = False
     centre: np.ndarray | None = None  # (d + 1,): mean of the heads, where it is not 0
 
 
 def _along(constant: np.ndarray, directions: np.ndarray, spread: float) -> np.ndarray:
-    """Root of a covariance: of an intercept, and of variance `spread` along directions."""
+    """Return the root of a covariance: an intercept's, with variance `spread` along directions."""
     inside = directions * math.sqrt(spread)
     inside = np.concatenate([np.zeros((1, directions.shape[1])), inside])
     return np.concatenate([constant, inside], axis=1)
 
 
-# What is predicted ------------------------------------------------------------------------------
+# Targets ----------------------------------------------------------------------------------------
 
 
 class Outcome(Protocol):
-    """What targets are: how likely a head makes them, and what a model without others is."""
+    """The kind of targets: their likelihood given a head, and a model without other persons."""
 
     @property
     def loss(self) -> Loss:
-        """Of standardised targets by scores."""
+        """The loss of standardised targets by scores."""
         ...
 
     @property
     def origin(self) -> float:
-        """What a shared score of 0 is away from one that decides nothing."""
+        """The shared score of 0 less the score that decides nothing."""
         ...
 
     def units(self, scale: float, location: float) -> tuple[float, float]:
-        """Slope and constant that scores have in the units of the data."""
+        """Return slope and constant of the scores in the units of the data."""
         ...
 
     def moved(self, chunk: PersonChunk, scores: np.ndarray) -> PersonChunk:
-        """The same persons with scores (u, m) that are added to the shared ones."""
+        """Return the same persons with scores (u, m) added to the shared ones."""
         ...
 
     def penalised(self, chunk: PersonChunk, design: Design) -> Ridge:
-        """Coefficients of a design, of a prior of variance 1, beside the shared scores."""
+        """Return the coefficients of a design with a prior of variance 1, beside shared scores."""
         ...
 
     def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        """Logarithm of the density of targets, up to a constant, (u,).
+        """Return the logarithm of the density of targets, up to a constant, (u,).
 
-        `beside` are squares that others say residuals have beside a person's own, which with
-        these are of so many `rows`.
+        `beside` are squares that other persons contribute to the estimated noise of a person's
+        residuals. Together with the person's own squares they count as `rows` rows.
         """
         ...
 
     def own_model(self, chunk: PersonChunk, *, intercept: bool) -> OwnModel: ...
 
     def behind(self, seen: float, shared: float, noise: float) -> tuple[float, float]:
-        """Variance of noise, and factor of the variance of heads, of which residuals show `seen`.
+        """Return the variance of noise, and a factor of the variance of heads, from residuals.
 
-        `shared` is the variance of shared scores, and `noise` that of residuals beside heads.
+        `seen` is what residuals show of the variance of heads, `shared` is the variance of shared
+        scores, and `noise` that of residuals beside heads.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers with normal noise, of which the variance is a person's own."""
+    """Numbers with normal noise, whose variance is a person's own."""
 
     loss = Squared()
     origin = 0.0
@@ -319,9 +321,9 @@ class Numbers:
         return penalised(chunk.residuals, design)
 
     def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        """That of all persons counts as a few rows of a person.
+        """Return the density; the noise variance of all persons counts as a few rows of a person.
 
-        Where it is not known a guess counts as nearly nothing, so that units of the targets do not
+        If it is not known, its guess counts for almost no rows, so that units of the targets do not
         matter.
         """
         return -(rows * np.log(beside + found.fit) + found.volume) / 2
@@ -340,7 +342,7 @@ NUMBERS = Numbers()
 
 
 class _Common:
-    """What fits of the same persons by several priors have in common, found once."""
+    """Intermediate results that fits of the same persons by several priors share, cached."""
 
     def __init__(self, chunk: PersonChunk):
         self._chunk = chunk
@@ -348,7 +350,7 @@ class _Common:
         self._own: dict[tuple[float, bool], OwnRows] = {}
 
     def scores(self, root: np.ndarray) -> np.ndarray:
-        if id(root) not in self._scores:  # priors share the very matrices
+        if id(root) not in self._scores:  # priors share the same matrices
             self._scores[id(root)] = self._chunk.scores(root)
         return self._scores[id(root)]
 
@@ -359,7 +361,7 @@ class _Common:
 
 
 def ridges(chunk: PersonChunk, priors: Sequence[Candidate], outcome: Outcome) -> list[Ridge]:
-    """Fits by several priors, most of which have roots or own rows that others have as well."""
+    """Return fits by several priors, most of which share roots or own rows with others."""
     common = _Common(chunk)
     return [ridge(chunk, prior, outcome, common) for prior in priors]
 
@@ -371,7 +373,7 @@ def ridge(
     common: _Common | None = None,
 ) -> Ridge:
     common = common or _Common(chunk)
-    if prior.centre is not None:  # own rows stay the same
+    if prior.centre is not None:  # own rows stay unchanged
         moved = outcome.moved(chunk, chunk.scores(prior.centre[:, None])[:, :, 0])
         found = ridge(moved, replace(prior, centre=None), outcome, common)
         return found._replace(coef=found.coef + np.asarray(found.stretch)[..., None] * prior.centre)
@@ -392,26 +394,26 @@ def ridge(
 class OwnRows:
     rows: np.ndarray  # (u, m, d): white rows, about each person's mean or not
     gram: np.ndarray  # (u, m, m): their products with each other
-    factors: np.ndarray  # (u,): what they are multiplied by
-    means: np.ndarray  # (u, d): what was subtracted from them
+    factors: np.ndarray  # (u,): factors that multiply them
+    means: np.ndarray  # (u, d): means that were subtracted from them
 
     @cached_property
     def shrunk(self) -> np.ndarray:
-        """Factors (u,) that bring the norm of the multiplied rows into range."""
+        """Factors (u,) that shrink the norm of the multiplied rows into range."""
         return _factors(np.sqrt(np.trace(self.gram, axis1=1, axis2=2)) * self.factors)
 
     @cached_property
     def system(self) -> Definite:
-        """One more than the products of the multiplied rows, for all priors that have them."""
+        """The identity plus the products of the multiplied rows, for all priors that have them."""
         each = (self.factors * self.shrunk)[:, None, None]
         return Definite(_one_more(np.where(each > 0, self.gram * each**2, 0.0)))
 
 
 @dataclass(frozen=True)
 class Design:
-    """What coefficients are of: scores (u, m, f), and then the own rows times their factors.
+    """Design of a ridge regression: scores (u, m, f), and then the own rows times their factors.
 
-    Several priors have the same own rows, of which the products are found once.
+    Several priors have the same own rows, whose products are computed once.
     """
 
     scores: np.ndarray
@@ -429,10 +431,10 @@ class Design:
 
 
 def _own_rows(chunk: PersonChunk, variance: float, about_mean: bool) -> OwnRows:
-    """White rows, of which those of each person vary by a `variance` about their mean.
+    """Return white rows, scaled so that each person's rows have a `variance` about their mean.
 
-    Released scales may be far off. A person's own rows tell by how much they vary; a single one, or
-    rows that are all alike, have the mean square of 1 that white rows should have.
+    Released scales may be far off. A person's own rows show how much they vary; a single row, or
+    rows that are all equal, have the mean square of 1 that white rows should have.
     """
     rows, means, squares = chunk.about_own_mean
     varies = squares > _FLAT * (products(means, means) / means.shape[1])
@@ -443,10 +445,10 @@ def _own_rows(chunk: PersonChunk, variance: float, about_mean: bool) -> OwnRows:
 
 
 def penalised(r: np.ndarray, design: Design) -> Ridge:
-    """Ridge regression of r (u, m) on a design with penalty 1, which rounding may not hide.
+    """Return the ridge regression of r (u, m) on a design whose penalty 1 exceeds rounding.
 
-    So scores of a person are shrunk to a norm, and own rows to the same. Whatever the rows are,
-    matrices have an inverse: a fit that fails or not would tell of rows.
+    The scores of a person are shrunk to a norm that rounding bears, and own rows likewise. So
+    matrices have an inverse, whatever the rows are: whether a fit fails would reveal rows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         by_weights = r.shape[1] > design.width
@@ -472,7 +474,7 @@ def _factors(norms: np.ndarray) -> np.ndarray:
 
 
 def _one_more(matrices: np.ndarray) -> np.ndarray:
-    """Matrices (u, q, q) and the identity, in their place."""
+    """Add the identity to matrices (u, q, q), in place."""
     matrices += np.eye(matrices.shape[1])
     return matrices
 
@@ -485,7 +487,7 @@ def _by_weights(r: np.ndarray, B: np.ndarray) -> Ridge:
     leverage = np.sum(np.matmul(B, system.inverse) * B, axis=2)
     left_out = rest / np.maximum(1 - leverage, 1e-9)
     coef = found[:, :, 0]
-    fit = products(rest, rest) + products(coef, coef)  # what it is, and never below 0
+    fit = products(rest, rest) + products(coef, coef)  # the same by definition, and never below 0
     return Ridge(coef, left_out, fit, (system,), 1 - leverage)
 
 
@@ -497,11 +499,12 @@ def _by_rows(r: np.ndarray, B: np.ndarray, own: OwnRows | None = None) -> Ridge:
 
 
 def _beside_own(r: np.ndarray, B: np.ndarray, own: OwnRows, squares: np.ndarray) -> Ridge:
-    """By rows, with few scores B, of squared norms `squares`, beside the own rows.
+    """Solve in the space of rows, for few scores B of squared norms `squares` and own rows.
 
-    Priors share the inverse of what is of own rows alone (Woodbury). It is off by some units of
-    rounding times the norm of these, and products with scores by the squared norm of those times
-    that. Where this is not far below 1, one matrix has all: what a person has decides that alone.
+    Priors share the inverse of the part with own rows alone (Woodbury). The inverse is off by some
+    units of rounding times the norm of the own rows, and products with scores by the squared norm
+    of the scores times that. If this product is not far below 1, one matrix with both is inverted:
+    the person's own data alone decide which way is used.
     """
     near = squares * np.trace(own.system.matrices, axis1=1, axis2=2) <= _NEAR
     found = _by_shared(r, np.where(near[:, None, None], B, 0.0), own)
@@ -535,7 +538,7 @@ def _of_dual(
     systems: tuple[Definite, ...],
     diagonal: np.ndarray,
 ) -> Ridge:
-    """From weights of the rows (u, m), and what is on the diagonal of the inverse."""
+    """Return the fit from dual weights of the rows (u, m) and the diagonal of the inverse."""
     coef = np.matmul(dual[:, None, :], B)[:, 0]
     if own is not None:
         rows = np.matmul(dual[:, None, :], own.rows)[:, 0]
@@ -546,23 +549,23 @@ def _of_dual(
 
 
 def _mapped(matrix: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Product of a matrix (p, f) with the vector of each person, (u, f, 1): (u, p).
+    """Multiply a matrix (p, f) by the vector of each person, (u, f, 1): (u, p).
 
-    One product a person: how it is rounded must not depend on how many persons there are.
+    There is one product per person: its rounding must not depend on the number of persons.
     """
     return np.matmul(matrix, vectors)[:, :, 0]
 
 
 class Heads(NamedTuple):
-    # (n_persons, d): weights of standardised rows, beside the shared ones. Zero for persons
+    # (n_persons, d): weights of standardised rows, added to the shared ones. Zero for persons
     # without rows.
     coef: np.ndarray
     constant: np.ndarray  # (n_persons,): constants, likewise
-    # (n_persons, C + 1): how much each prior counts in the head, and last whether a person
-    # does alone; adds up to 1.
+    # (n_persons, C + 1): weight of each prior in the head, and last whether a person does alone;
+    # adds up to 1.
     weights: np.ndarray
-    # (n_persons, d): weights of rows as they are for persons who do alone, in the place of all
-    # shared ones.
+    # (n_persons, d): weights of rows in their own units, for persons who do alone; they replace all
+    # shared weights.
     own_coef: np.ndarray
     own_constant: np.ndarray  # (n_persons,): constants, likewise
 
@@ -573,12 +576,12 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadPrior:
-    candidates: tuple[Candidate, ...]  # Priors, of which the first is that there is no head
+    candidates: tuple[Candidate, ...]  # Priors, of which the first is "no head"
     noise: float  # Variance of targets about their persons' models, in variances of the targets
-    # (C,): logarithms of what each prior counts before a person's rows are seen.
+    # (C,): logarithms of the weight of each prior before a person's rows are used.
     log_weights: np.ndarray
-    known: bool = True  # Whether `noise` was seen through the noise of its release
-    outcome: Outcome = NUMBERS  # What is predicted
+    known: bool = True  # Whether `noise` was visible through the noise of its release
+    outcome: Outcome = NUMBERS  # Kind of targets
 
     @classmethod
     def of(
@@ -591,11 +594,11 @@ class HeadPrior:
         known: bool = True,
         outcome: Outcome = NUMBERS,
     ) -> HeadPrior:
-        """Priors around a covariance (k + 1, k + 1) of intercept and scores along `directions`.
+        """Return priors with a covariance (k + 1, k + 1) of intercept and scores on `directions`.
 
         Directions (d, k) are orthonormal in white coordinates, and `noise` is the variance of
         targets about persons' models. `public` (d, q) are orthonormal directions of public tasks,
-        and `tasks` says what their models are like.
+        and `tasks` is a prior made of their models.
         """
         d, k = directions.shape
         values, vectors = np.linalg.eigh(covariance / noise)
@@ -607,7 +610,7 @@ class HeadPrior:
         wide = np.zeros((d + 1, 1))
         wide[0] = math.sqrt(_WIDE)
         found += [Candidate("intercept, wide", wide)]
-        constant = constant if known else wide  # places of columns and targets are hidden as well
+        constant = constant if known else wide  # locations of columns and targets are hidden too
         own = partial(Candidate, about_mean=not known)
         found += [own("local, wide", wide, _WIDE / d)]
         found += [own(f"local {s}", constant, s / d) for s in _OWN_SPREADS]
@@ -631,7 +634,7 @@ class HeadPrior:
 
     @classmethod
     def checking(cls, public: np.ndarray, outcome: Outcome = NUMBERS) -> HeadPrior:
-        """Priors of an intercept, and of weights along orthonormal public directions beside it."""
+        """Return priors of an intercept, without and with weights along orthonormal directions."""
         constant = np.zeros((len(public) + 1, 1))
         constant[0] = math.sqrt(_USUAL_INTERCEPT)
         usual = _along(constant, public, _USUAL_SPREAD / public.shape[1])
@@ -642,13 +645,14 @@ class HeadPrior:
     def names(self) -> list[str]:
         return [candidate.name for candidate in self.candidates]
 
-    # Which of them is good for all persons -------------------------------------------------------
+    # Comparison of priors over all persons -------------------------------------------------------
 
     def losses(self, chunk: PersonChunk) -> np.ndarray:
-        """Logarithms (u, C) of squared leave-one-out errors of each person, about their mean.
+        """Return logarithms (u, C) of each person's squared leave-one-out errors, centred.
 
         They do not depend on the units of the targets. Persons who are predicted exactly without a
-        head bring nothing, and no head is taken to leave less than a small share of that error.
+        head contribute zeros, and every head is assumed to leave at least a small share of the
+        error without a head.
         """
         outcome = self.outcome
         every = [one.left_out for one in ridges(chunk, self.candidates, outcome)]
@@ -660,11 +664,11 @@ class HeadPrior:
         return np.where(none > 0, losses - losses.mean(axis=1, keepdims=True), 0.0)
 
     def compared(self, losses: np.ndarray, noise: float) -> HeadPrior:
-        """The same with weights by noisy means (C,) of such losses over all persons.
+        """Return a copy with weights from noisy means (C,) of such losses over all persons.
 
-        What all persons say counts as much as some rows of the person: the more of them, the less
-        `noise`, a standard deviation, the means have. Noise that is larger than the means usually
-        are takes nearly all of them.
+        The means over all persons count as much as several rows of the person: the more of them,
+        the smaller the standard deviation `noise` of the means. Noise that is larger than the means
+        usually are removes nearly all of their effect.
         """
         apart = (losses - losses.min()) / (1 + (noise / _USUALLY_APART) ** 2)
         factor = min(_MOST_ROWS_OF_ALL / 2, _MOST_SPREAD / max(noise, 1e-9))
@@ -673,7 +677,7 @@ class HeadPrior:
     # Heads ------------------------------------------------------------------------------------
 
     def heads(self, persons: PersonRows) -> Heads:
-        """Head of every person, of their own rows; an own model where that is better."""
+        """Return the head of every person, from own rows; or the own model if that is better."""
         d, n, C = persons.width, persons.n_persons, len(self.candidates)
         found, own, own_constant = np.zeros((n, d + 1)), np.zeros((n, d)), np.zeros(n)
         stretch, shared = np.ones(n), persons.constant + self.outcome.origin
@@ -697,7 +701,7 @@ class HeadPrior:
         return Heads(coef, found[:, 0] + more * shared, weights, own, own_constant)
 
     def _noise_beside(self, chunk: PersonChunk) -> np.ndarray:
-        """What the squares of a person's residuals are taken to be beside their own rows, (u,)."""
+        """Return squares that the noise of all persons adds to a person's own residuals, (u,)."""
         if self.known:
             return np.full(len(chunk.sizes), _NOISE_ROWS * self.noise)
         squares = products(chunk.residuals, chunk.residuals) / chunk.sizes
@@ -706,7 +710,7 @@ class HeadPrior:
     def _of_chunk(
         self, chunk: PersonChunk
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Mean heads, mean factors of shared scores, how much priors count, residuals left out.
+        """Return mean heads, mean score factors, weights of priors, and left-out residuals.
 
         A prior counts by the density of the person's targets under it.
         """
@@ -722,5 +726,5 @@ class HeadPrior:
         coef, left_out = (np.matmul(weights[:, None, :], x)[:, 0] for x in (coefs, left_out))
         alike = np.broadcast_to
         stretch = np.stack([alike(one.stretch, len(chunk.sizes)) for one in every], axis=1)
-        # Weights add up to 1 but for rounding: what is not stretched stays as it is.
+        # Weights add up to 1 but for rounding: scores with a factor of 1 stay unchanged.
         return coef, 1 + products(weights, stretch - 1), weights, left_out

@@ -1,14 +1,14 @@
-"""How long scores should be, and their intercepts, after training by clipped gradients.
+"""Length of scores, and their intercepts, after training by clipped gradients.
 
-Design note. Rows of a rare class are those with large residuals, and clipping shrinks their
-gradients and not those of the others. So training ends where too little is added to the scores of
+Design note. Rows of a rare class are the ones with large residuals, and clipping shrinks their
+gradients and not those of other classes. So training ends with too little added to the scores of
 that class: on a table with 4 % of positives, probabilities come out a third too low, however many
-steps there are and with next to no noise. Clipping the constant entry by itself would mend it,
+steps there are and even with almost no noise. Clipping the constant entry by itself would mend it,
 and cost 3 to 11 points of AUC: weights are then moved by the many rows of the other class, whose
 sum is no longer balanced. Clipping also makes all scores too long: a row that is far on the wrong
 side hardly counts, so that probabilities come out too near 0 and 1. Multiplying all scores by one
-number and shifting them, once after training, mends both and costs its share alone. Of more than
-two classes scores are only shifted: their length is about right, and the noise of more sums would
+number and shifting them, once after training, mends both and costs its share alone. With more than
+two classes, scores are only shifted: their length is about right, and the noise of more sums would
 cost 0.2 points of accuracy.
 """
 
@@ -33,28 +33,28 @@ from dpsubspace._core.rows.chunks import over_chunks
 # Name of the releases.
 INTERCEPT = "intercept"
 
-# How often sums of residuals are released, each where the one before has led.
+# Number of releases of the sums of residuals, each at the scores that the previous one suggests.
 TIMES = 3
 
-# Moves of a score that are looked at.
+# Moves of a score that are considered.
 _MOVES = np.linspace(-3.0, 3.0, 1201)
 
-# Part of a move by which what sums tell of it may be off, beside their noise.
+# Part of a move by which the estimate from the sums may be off, beside their noise.
 _UNSURE = 0.1
 
-# Rounds in which the stretch and the shifts follow each other, and the most that one release may
-# say: a stretch is the logarithm of what scores are multiplied by.
+# Rounds in which the stretch and the shifts follow each other, and the largest value of one
+# release: a stretch is the logarithm of the factor of the scores.
 _ROUNDS, _FARTHEST = 2, 0.6
 
 
 class Doubt(NamedTuple):
-    """How far from 0 and 1 the probabilities of rows are, by released numbers."""
+    """Distance of the probabilities of rows from 0 and 1, by released numbers."""
 
     means: np.ndarray  # (c,): mean of p (1 - p) of each column of scores, and noise
     error: float  # Standard deviation of that noise
 
     def is_below(self, bound: float) -> bool:
-        """Whether all means together are below a bound, whatever noise there is in them."""
+        """Return whether the sum of the means is below a bound, allowing for its noise."""
         noise = 2 * self.error * math.sqrt(len(self.means))
         return noise <= bound and max(float(self.means.sum()), 0.0) + noise <= bound
 
@@ -63,7 +63,7 @@ DOUBT_FORM = Record(Doubt, means=NumberArray(("outputs",)), error=Number(0))
 
 
 class Remap(NamedTuple):
-    """What to multiply scores by, what to add to them then, and what is left of doubt."""
+    """Factor of the scores, the shift that is added then, and the remaining doubt."""
 
     factor: float
     shift: np.ndarray  # (c,)
@@ -71,23 +71,23 @@ class Remap(NamedTuple):
 
 
 def noisy_map(source: Any, params: Array, usual: np.ndarray, releases: Releases) -> Remap:
-    """Release what to multiply scores by, and what to add to them then, (c,).
+    """Release the factor of the scores, and the shift (c,) that is added to them then.
 
     Probabilities then add up to the counts of classes, and those of two classes are no longer too
-    near 0 and 1; of more, the factor is 1. `source` has the gradients of the log loss of rows at
-    released `params`. `usual` (c,) is the shift that public and released numbers suggest. Where
-    noise hides all, it is what is returned, and 1.
+    near 0 and 1; with more classes, the factor is 1. `source` has the gradients of the log loss of
+    rows at released `params`. `usual` (c,) is the shift that public and released numbers suggest.
+    If noise hides everything, the usual shift is returned, with a factor of 1.
 
     Privacy: each of the :data:`TIMES` releases is of the sums of :func:`residual_sum`, at scores
-    that `params`, a factor and a shift give. All are made of released numbers by then: the first
-    shift is the usual one, and the next follows from the release before. The rest is
+    that `params`, a factor and a shift give. All of these are made of released numbers by then: the
+    first shift is the usual one, and the next follows from the release before. The rest is
     postprocessing. Events: as many Gaussian mechanisms.
 
-    What sums tell is for moves near the scores that they were taken at, and the further the move,
-    the more the noise of derivatives counts: hence they are taken again where the last move led.
-    The first only shifts scores, as sums tell little of the factor where shifts are far off. A move
-    is the one that is most likely beside a normal prior: about a factor of 1 and the usual shift,
-    and then about what was found, as wide as noise left it.
+    The sums inform about moves near the scores at which they were computed, and the further the
+    move, the more the noise of derivatives counts: hence they are computed again at the scores
+    after the last move. The first release only shifts scores, as sums show little of the factor if
+    shifts are far off. A move is the most likely one given a normal prior: about a factor of 1 and
+    the usual shift, and then about the last estimate, as wide as noise left it.
     """
     factor, shift = 1.0, usual if len(usual) == 1 else usual - usual.mean()
     spread, spreads, doubts = 0.0, np.full(len(usual), auto.SHIFT_SPREAD), []
@@ -100,11 +100,11 @@ def noisy_map(source: Any, params: Array, usual: np.ndarray, releases: Releases)
         doubts.append(released[len(usual) : 2 * len(usual)] / math.sqrt(2))
         (stretch, spread), (moves, spreads) = sums.moves(spread, spreads)
         spread = spread or auto.STRETCH_SPREAD
-        # Of several classes, each against the others: all are moved, and add up to no move.
+        # With several classes, each against the others: all are moved, and add up to no move.
         if len(moves) > 1:
             moves = moves * (1 - sums.slopes / sums.slopes.sum())
         factor, shift = factor * math.exp(stretch), shift * math.exp(stretch) + moves
-    # At scores that are nearly those of the end; the first were only shifted by what is usual.
+    # At scores that are nearly the final ones; the first scores were only shifted as usual.
     last, n = doubts[1:], source.n_samples
     error = noise / math.sqrt(2 * len(last)) / n
     return Remap(factor, shift, Doubt(np.mean(last, axis=0) / n, error))
@@ -122,17 +122,17 @@ class _Sums:
 
     noise: float
     off: np.ndarray  # (c,): sum of r
-    slopes: np.ndarray  # (c,): of v, and at least the noise
-    bends: np.ndarray  # (c,): of u
-    off_by_stretch: np.ndarray  # (c,): of x
-    sure_by_move: np.ndarray  # (c,): of y
-    sure: float  # of t: above 0 where probabilities are too near 0 and 1
-    sure_by_stretch: float  # of w
+    slopes: np.ndarray  # (c,): sum of v, and at least the noise
+    bends: np.ndarray  # (c,): sum of u
+    off_by_stretch: np.ndarray  # (c,): sum of x
+    sure_by_move: np.ndarray  # (c,): sum of y
+    sure: float  # sum of t: above 0 if probabilities are too near 0 and 1
+    sure_by_stretch: float  # sum of w
 
     @classmethod
     def of(cls, released: np.ndarray, c: int, noise: float) -> _Sums:
         sums, root = np.zeros(5 * c + 2), math.sqrt(2)
-        sums[: len(released)] = released  # nothing tells of the stretch of several columns
+        sums[: len(released)] = released  # with several columns no sum informs about the stretch
         off, slopes, bends, x, y = sums[:-2].reshape(5, c)
         slopes = np.maximum(slopes / root, noise)
         return cls(noise, off, slopes, bends / root, x, y, root * sums[-2], sums[-1])
@@ -140,20 +140,20 @@ class _Sums:
     def moves(
         self, spread: float, spreads: np.ndarray
     ) -> tuple[tuple[float, float], tuple[np.ndarray, np.ndarray]]:
-        """Most likely stretch and shifts (c,) after it, each with its deviation.
+        """Return the most likely stretch and the shifts (c,) after it, each with its deviation.
 
         Priors have the deviations `spread` and `spreads`; with a `spread` of 0 nothing is
-        stretched. The prior of a shift is about what makes up for the stretch in a sum of
-        probabilities, or about 0 where noise hides what that is.
+        stretched. The prior of a shift is centred at the shift that keeps a sum of probabilities
+        unchanged under the stretch, or at 0 if noise hides that shift.
         """
-        noise = math.sqrt(2) * self.noise  # of t
+        noise = math.sqrt(2) * self.noise  # noise of t
         clear = self.slopes > 4 * self.noise
         undone = np.where(clear, -self.off_by_stretch / self.slopes, 0.0)
         told = max(self.sure_by_stretch + float(self.sure_by_move @ undone), 0.0) / noise
         left = spread / math.hypot(told * spread, 1.0)
         stretch, moves, spreads_left = 0.0, np.zeros(len(self.off)), spreads
         for _ in range(_ROUNDS if spread else 1):
-            beside = moves - undone * stretch  # what shifts do beside making up for the stretch
+            beside = moves - undone * stretch  # shifts beyond those that make up for the stretch
             sure = self.sure + float(self.sure_by_move @ beside)
             stretch = min(max(-sure / noise * told * left**2, -_FARTHEST), _FARTHEST)
             off, bends = self.off + self.off_by_stretch * stretch, self.bends / self.slopes
@@ -166,11 +166,11 @@ class _Sums:
 def _likely(
     off: float, slope: float, bend: float, usual: float, spread: float, noise: float
 ) -> tuple[float, float]:
-    """Most likely move of a column by noisy sums, and its standard deviation, about.
+    """Return the most likely move of a column by noisy sums, and about its standard deviation.
 
     The prior is normal about the move `usual`, with the deviation `spread`. The slope is noisy as
-    well: for each move the slope that is most likely with it is taken, which divides the square of
-    what is left by ``1 + f^2 / 2``, with f for ``(exp(g d) - 1) / g``.
+    well: for each move the slope that is most likely with it is used, which divides the square of
+    the remaining sum by ``1 + f^2 / 2``, with f for ``(exp(g d) - 1) / g``.
     """
     rate = min(max(bend, -1.0), 1.0)
     rate = rate if abs(rate) > 1e-6 else 1e-6
@@ -182,19 +182,19 @@ def _likely(
 
 
 def residual_sum(grads: OuterGradients) -> BoundedSum:
-    """Sum over records of residuals r, and of what moves and factors of scores do to them.
+    """Return the sum over records of residuals r, and of their derivatives by moves and factors.
 
     The private gradients are those of the log loss, of probabilities p. The sum is of shape (3 c,),
-    or (7,) where there is one column of scores. What follows r is
+    or (7,) if there is one column of scores. After r it has
 
     - v and u, its first two derivatives by a move of the column, times sqrt(2);
-    - and of one column: x, its derivative by the logarithm of a factor;
+    - and for one column: x, its derivative by the logarithm of a factor;
     - y, the derivative of t by a move;
     - ``t = sum_j p_j h_j - h_k`` of a row of class k, over sqrt(2), with ``h = l / (1 - l)`` of
       ``l = log p``: more than 0 on average where probabilities are too near 0 and 1;
     - w, the derivative of t by the logarithm of a factor.
 
-    The h are held in derivatives of t.
+    The h are constant in derivatives of t.
 
     Proof of the bound. A row of class k has the residuals ``r = p - e_k`` of c columns, of sizes
     a: ``1 - p_k`` in that column, and ``p_j`` in others. Its derivatives are ``v = a (1 - a)`` and
@@ -202,7 +202,7 @@ def residual_sum(grads: OuterGradients) -> BoundedSum:
     most ``a^2 + 4 a^2 (1 - a)^2 <= a``, since ``4 a (1 - a) <= 1``. All a of several columns
     together are at most 2: the norm is at most sqrt(2).
 
-    Of one column, all h are between -1 and 0, so that ``|t| <= a``. With ``q = min(a, 1 - a)`` and
+    For one column, all h are between -1 and 0, so that ``|t| <= a``. With ``q = min(a, 1 - a)`` and
     ``L = log(1 / q)``, ``|x| <= q L``, ``|w| <= |x|`` and ``|y| <= q``, and as
     ``q L^2 <= 4 / e^2 < 0.542``, ``x^2 + w^2 + y^2 <= 1.084 q + q^2``. With a above 1/2,
     ``t <= L / (1 + L)``, so that ``2 t^2 <= 2 - 2 / (1 + L)``: the square of the norm is at most
@@ -210,9 +210,9 @@ def residual_sum(grads: OuterGradients) -> BoundedSum:
     ``(0.084 q + q^2) (2 + 2 L) < 0.99`` for q up to 1/2. With a up to 1/2 it is at most
     ``a + a^2 / 2 + 1.084 a + a^2 < 3 / 2``.
 
-    A null record moves the sum by the norm, a replaced one by twice that. Where a record has
-    several rows, the lemma of ``_core/rows/records.py`` holds. A row whose gradient does not count
-    brings nothing here either.
+    A null record moves the sum by the norm, a replaced one by twice that. If a record has several
+    rows, the lemma of ``_core/rows/records.py`` holds. A row whose gradient does not count
+    contributes nothing here either.
     """
     xp, r = namespace(grads.residuals), grads.residuals
     counts = in_parts(grads, shrink_factors(grads.norms(), math.inf))[:, None]
@@ -228,27 +228,28 @@ def residual_sum(grads: OuterGradients) -> BoundedSum:
 
 
 def _of_one(r: Array, p: Array, v: Array) -> list[Array]:
-    """x, y, t over sqrt(2) and w of one column."""
+    """Return x, y, t over sqrt(2) and w of one column."""
     (logs, h), (others, h_other) = _logs(p), _logs(1 - p)
     x, apart = (1 - p) * p * (logs - others), h - h_other
     return [x, v * apart, r * apart / math.sqrt(2), x * apart]
 
 
 def _logs(p: Array) -> tuple[Array, Array]:
-    """Logarithms l of probabilities, or 0 of none, and ``l / (1 - l)``, which ends at -1."""
+    """Return logarithms l of probabilities (0 for p = 0), and ``l / (1 - l)``, which ends at -1."""
     xp = namespace(p)
     logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
     return logs, xp.where(p > 0, logs / (1 - logs), -xp.ones_like(p))
 
 
 def usual_shift(scores: np.ndarray, length: float) -> np.ndarray:
-    """Half of what clipping takes from the scores of a usual row, (c,).
+    """Return half of what clipping removes from the scores of a usual row, (c,).
 
     The gradient of a row of class k is ``x (p - e_k)'``. Clipping multiplies it by
-    ``c_k = 1 / max(1, length |p - e_k|)``, with `length` that of the row in clip norms, and
-    training ends where what is left adds up to zero. Where labels have the probabilities q,
-    ``sum_k q_k c_k (p - e_k) = 0`` says that ``q_k c_k`` is in proportion to ``p_k``: scores are
-    too low by ``-log c_k``. Half of that is between what it takes from rare and from other classes.
+    ``c_k = 1 / max(1, length |p - e_k|)``, with the `length` of the row in clip norms, and training
+    ends where the clipped gradients add up to zero. If labels have the probabilities q,
+    ``sum_k q_k c_k (p - e_k) = 0`` implies that ``q_k c_k`` is in proportion to ``p_k``: scores are
+    too low by ``-log c_k``. Half of that is between what clipping removes from rare and from other
+    classes.
     """
     if len(scores) == 1:
         p = np.exp(-np.logaddexp(0.0, [-scores[0], scores[0]]))  # of the second and first class

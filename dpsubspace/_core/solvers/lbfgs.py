@@ -1,4 +1,4 @@
-"""Training without privacy: the objective itself is minimised, by L-BFGS.
+"""Training without privacy: L-BFGS minimises the objective itself.
 
 Nothing here clips or adds noise, so this is for ``epsilon=inf`` alone. Sums are taken over the
 rows as training sees them, chunk by chunk, so that memory maps, sparse rows and devices work
@@ -25,7 +25,7 @@ from dpsubspace._core.rows.remote import sum_over_parts
 # Largest entry of the gradient at a minimum, for rows whose mean square norm is 1.
 TOLERANCE = 1e-6
 
-# Steps that L-BFGS remembers: five times its default takes half the iterations on images, and
+# Steps that L-BFGS remembers: five times its default halves the number of iterations on images, and
 # costs little beside a pass over the rows.
 _MEMORY = 50
 
@@ -74,8 +74,9 @@ def minimise(
             value += found.loss / source.n_samples
             return value, variables.slope(gradient + found.slope / source.n_samples)
 
-        # A loss with kinks is approached by smooth ones, each from the minimum of the last. Sums
-        # in float32 may be too rough for the last digits: then float64 goes on.
+        # A loss with kinks is approximated by smooth ones, each started from the minimum of the
+        # last. Sums in float32 may be too rough for the last digits: then training continues in
+        # float64.
         for loss in source.loss.smooth:
             slope = math.inf
             for part in (source.with_loss(loss), source.wide().with_loss(loss)):
@@ -114,7 +115,7 @@ class _LossAndSlope:
 
 @dataclass(frozen=True)
 class _Variables:
-    """What L-BFGS sees: how far weights are from their start, for rows of mean square norm 1."""
+    """Variables of L-BFGS: moves of weights from their start, for rows of mean square norm 1."""
 
     start: Array
     span: Array | None

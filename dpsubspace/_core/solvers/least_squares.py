@@ -1,7 +1,7 @@
-"""All private solvers of linear regression, by name, and those that others are compared with.
+"""All private solvers of linear regression, by name, and solvers for comparison.
 
-Beside those with names, :func:`descent_by_level` is what runs on columns of which the first are
-expected to explain more of targets than the rest.
+Beside the named solvers, :func:`descent_by_level` runs on columns of which the first are expected
+to explain more of the targets than the rest.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from dpsubspace._core.statistics.moments import Rows, noisy_moment, second_momen
 # AdaSSP: least squares from noisy moments, with a penalty that the least eigenvalue decides.
 #
 # The method of Wang (2018), whose constants compose three releases of (epsilon/3, delta/3). Here
-# they are three shares of one Gaussian budget, which is exact, and the penalty is the size that the
-# noise of the moment really has.
+# they are three shares of one Gaussian budget, which is exact, and the penalty is the actual size
+# of the noise of the moment.
 
 EIGENVALUE, PRODUCTS = "least eigenvalue", "products with targets"
 
-# Chance with which noise is larger than the penalty allows for, as Wang (2018) has it.
+# Probability that the noise is larger than the penalty allows for, as in Wang (2018).
 _RARE = 0.05
 
 
@@ -62,9 +62,9 @@ _RARE = 0.05
 class AdaSSP:
     """Adaptive sufficient statistics perturbation (Wang, 2018).
 
-    Three numbers of the rows are released in equal shares: the least eigenvalue of their second
+    Three statistics of the rows are released in equal shares: the least eigenvalue of their second
     moment, that moment, and their products with the targets. The penalty is what the noise of the
-    moment may take from its eigenvalues, less what the least of them has to spare.
+    moment may subtract from its eigenvalues, less what the least eigenvalue has to spare.
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
@@ -73,7 +73,7 @@ class AdaSSP:
     def __call__(
         self, data: Regression, releases: Releases, after_step: Callable[[], bool]
     ) -> Solution:
-        """Release the three; the rest is postprocessing.
+        """Release the three statistics; the rest is postprocessing.
 
         Privacy: a record is its row, constant entry and targets, shrunk together to a public norm.
         Events: three Gaussian mechanisms, on the sums of :func:`_statistics`.
@@ -99,21 +99,21 @@ class AdaSSP:
 
 
 def _statistics(rows: Rows, p: int, releases: Releases) -> tuple[BoundedSum, ...]:
-    """Least eigenvalue and whole of the moment of the first p entries; their products with others.
+    """Return the least eigenvalue and the moment of the first p entries; products with others.
 
     Proof of the bounds, for records (u, v) of norm at most R, without rounding.
 
     - The moment of u is a sum of outer products of vectors of norm at most R: the bounds of
       :func:`~dpsubspace._core.release.mechanisms.gram_sum`.
     - Its least eigenvalue moves by at most the largest absolute eigenvalue of the change (Weyl).
-      That of ``u u^T`` is ``|u|^2 <= R^2``. A replacement changes the moment by ``u u^T - w w^T``,
-      whose eigenvalues lie between ``-|w|^2`` and ``|u|^2``: R^2 again.
+      The eigenvalue of ``u u^T`` is ``|u|^2 <= R^2``. A replacement changes the moment by
+      ``u u^T - w w^T``, whose eigenvalues lie between ``-|w|^2`` and ``|u|^2``: R^2 again.
     - ``|u v^T| = |u| |v| <= R^2 / 2``, since ``|u|^2 + |v|^2 <= R^2``. A null record moves the
       products by at most that, a replaced one by twice that (triangle inequality).
 
-    Rounding moves the whole matrix by what its bound has beyond R^2, and so each of its blocks; an
-    eigenvalue as it is computed is off by at most a small multiple of p units of rounding of
-    the largest one, which is at most n R^2.
+    Rounding moves the whole matrix by the excess of its bound over R^2, and so each of its blocks;
+    a computed eigenvalue is off by at most a small multiple of p units of rounding of the largest
+    one, which is at most n R^2.
     """
     total, square = second_moment(rows), rows.norm_bound**2
     rounded = total.norm_bound - square
@@ -126,7 +126,7 @@ def _statistics(rows: Rows, p: int, releases: Releases) -> tuple[BoundedSum, ...
 
 
 def _penalty(lowest: float, lowest_noise: float, noise: float, p: int) -> float:
-    """What keeps every eigenvalue of the noisy moment above zero, nearly always.
+    """Return the penalty that nearly always keeps all noisy eigenvalues above zero.
 
     The norm of symmetric Gaussian noise of scale s is about ``s sqrt(2 p)`` and no more than
     ``s sqrt(2 log(2 / a))`` above that with probability 1 - a, by concentration of a Lipschitz
@@ -141,8 +141,8 @@ def _penalty(lowest: float, lowest_noise: float, noise: float, p: int) -> float:
 # One pass over disjoint blocks of records, with a clip norm that follows the residuals.
 #
 # DP-AMBSSGD of Varshney, Thakurta, Jain (2022). Each block of records is used in one step, so that
-# all steps together cost what one costs: without amplification by shuffling, of which the bounds
-# are poor where blocks are few.
+# all steps together cost as much as one: without amplification by shuffling, whose bounds are poor
+# if there are few blocks.
 #
 # Design note. Under exact accounting blocks are no gain: with T of them the noise of a step, beside
 # the sum over its records, is sqrt(T) times that of a step over all records at a T-th of the
@@ -150,14 +150,14 @@ def _penalty(lowest: float, lowest_noise: float, noise: float, p: int) -> float:
 
 RESIDUALS = "sizes of residuals"
 
-# Most blocks, and the fewest.
+# Largest and smallest number of blocks.
 _MOST, _FEWEST = 20, 2
 
 # Size of the steps on white rows.
 _STEP = 0.6
 
-# Sizes of residuals that are told apart, in units of the scale of a target, and the share of
-# them that is not clipped. Larger ones would be noise in the counts.
+# Sizes of residuals that are distinguished, in units of the scale of a target, and the share of
+# residuals that is not clipped. Larger sizes would be noise in the counts.
 _SIZES, _WITHIN = 2.0 ** np.arange(-6, 2), 0.8
 
 
@@ -165,9 +165,9 @@ _SIZES, _WITHIN = 2.0 ** np.arange(-6, 2), 0.8
 class OnePass:
     """DP-AMBSSGD (Varshney, Thakurta, Jain, 2022) on rows that a rough second moment whitens.
 
-    Each step asks a new block how large its residuals are, clips gradients accordingly, and steps
-    along their noisy mean. The iterates of the second half are averaged. Blocks are so large that
-    the noise of a step is small beside its gradient, or there are three of them.
+    Each step estimates from a new block how large its residuals are, clips gradients accordingly,
+    and moves along their noisy mean. The iterates of the second half are averaged. Blocks are so
+    large that the noise of a step is small beside its gradient, or there are three of them.
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
@@ -185,9 +185,9 @@ class OnePass:
 
         Privacy: the second moment as in
         :class:`~dpsubspace._core.solvers.regression.WhitenedDescent`. Blocks are disjoint and
-        public (:meth:`~dpsubspace._core.release.releases.Releases.batch`), so a record meets one
-        release of sizes and one of gradients, at weights and with a clip norm that earlier releases
-        determine. Events: three Gaussian mechanisms, whatever the number of blocks.
+        public (:meth:`~dpsubspace._core.release.releases.Releases.batch`), so a record contributes
+        to one release of sizes and one of gradients, at weights and with a clip norm that earlier
+        releases determine. Events: three Gaussian mechanisms, whatever the number of blocks.
         """
         rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
@@ -214,7 +214,7 @@ class OnePass:
 
 
 def _n_blocks(releases: Releases, n: int, n_weights: int) -> int:
-    """Blocks of which each has so many records that noise does not hide what they tell."""
+    """Return a number of blocks with so many records each that noise does not hide results."""
     scales = releases.budget.scales
     least = max(20 * n_weights * scales[STEPS], 10 * scales[RESIDUALS] * math.sqrt(len(_SIZES)), 1)
     return int(min(max(n // least, _FEWEST), _MOST, math.ceil(2 * math.log(n + 1)), max(n, 1)))
@@ -237,16 +237,16 @@ class _Block:
         same = releases.batch(RESIDUALS, rows.n_samples, blocks=blocks)
         assert index is not None and same is not None and np.array_equal(index, same)
         taken = rows.taken(index)
-        own: Any = taken.mixed(taken.mixing_by(mixing))  # has what is asked of Features here
+        own: Any = taken.mixed(taken.mixing_by(mixing))  # has the parts of Features that are needed
         targets = data.targets[rows.records.rows(index), :]
         return cls(LinearSource(Squared(), own, targets, n_outputs=data.n_targets))
 
     def residual_size(self, weights: np.ndarray, before: float, releases: Releases) -> float:
-        """Release how long most residuals are, for one target; `before` where noise hides it.
+        """Release the size of most residuals, for one target; return `before` if noise hides it.
 
-        Proof of the bounds: a record that is there adds 1 to the count of one size. If it becomes
-        null one count falls by 1; if it is replaced, one falls and another rises: sqrt(2).
-        Counts are exact in float64.
+        Proof of the bounds: a record that is present adds 1 to the count of one size. If it becomes
+        null one count falls by 1; if it is replaced, one falls and another rises: sqrt(2). Counts
+        are exact in float64.
         """
         params = as_like(weights, self.source.features.lengths)
         with over_chunks(self.source) as each:
@@ -276,20 +276,20 @@ class _Block:
 # Noisy descent ----------------------------------------------------------------------------------
 # Noisy gradient descent on standardised rows: all of the budget for gradients.
 
-# Steps of which all cost the same together, and the momentum and averaging of them.
+# Number of steps (any number has the same total cost), and their momentum and averaging.
 _STEPS, _MOMENTUM, _AVERAGED = 50, 0.9, 0.5
 
-# Length of the descent beside the size of the rows over the noise, where it is least and most.
+# Length of the descent relative to the size of the rows over the noise; least and most.
 _LENGTH, _SHORTEST, _LONGEST = 4.0, 40.0, 600.0
 
 
 @dataclass(frozen=True)
 class NoisyDescent:
-    """Nesterov's descent with a noisy clipped gradient a step, from zero.
+    """Nesterov's descent with one noisy clipped gradient per step, from zero.
 
-    The length of the descent stands for a penalty: it is the shorter, the more noise there is. What
-    is behind few directions of much spread takes long to be found, which is what
-    :class:`~dpsubspace._core.solvers.regression.WhitenedDescent` avoids.
+    The length of the descent acts as a penalty: it is the shorter, the more noise there is. If rows
+    vary much more along a few directions than along others, weights along the others take long to
+    be found, which :class:`~dpsubspace._core.solvers.regression.WhitenedDescent` avoids.
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
@@ -307,7 +307,7 @@ class NoisyDescent:
         """
         rows = data.rows.materialised()
         p, c, n = rows.width, data.n_targets, rows.n_samples
-        features: Any = rows  # they have what is asked of Features here
+        features: Any = rows  # they have the parts of Features that are needed
         rows_only = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
         noise = data.noise(releases, STEPS)
         size = math.sqrt(data.size * c) * auto.regression_clip(noise)
@@ -326,7 +326,7 @@ class NoisyDescent:
 
 
 def _plan(noise: float, p: float) -> TrainingPlan:
-    """How far to go; steps of 1.3 / p are stable, since curvature is at most p."""
+    """Return the plan of steps; steps of 1.3 / p are stable, since curvature is at most p."""
     length = min(max(_LENGTH * math.sqrt(p) / max(noise, 1e-12), _SHORTEST), _LONGEST)
     rate = min(length * (1 - _MOMENTUM) / _STEPS, 1.3) / p
     return TrainingPlan(
@@ -342,17 +342,17 @@ def _plan(noise: float, p: float) -> TrainingPlan:
 # Descent by levels ------------------------------------------------------------------------------
 # Descent on columns of which the first are expected to explain more of targets than the rest.
 #
-# These are the directions that public tasks have in common, and all others. Rows count along the
-# others by a factor below 1, so that noise is mostly in the others. What is learned along either is
-# drawn towards zero by itself.
+# The first columns are the directions that public tasks have in common. Rows are multiplied by a
+# factor below 1 along all other directions, so that noise is mostly in these. Weights along the two
+# kinds are shrunk towards zero separately.
 
-# Share of the steps after which it is asked what the directions miss, and the fewest of them.
+# Share of the steps after which to test what the directions miss, and the fewest of them.
 _ASKED, _FEWEST_STEPS = 0.3, 2
 
-# Standard deviations by which the rest has to explain more than expected, and how much more.
+# Standard deviations by which the rest has to explain more than expected, and by which factor.
 _SURE, _MORE = 2.5, 2.0
 
-# Standard deviation of the logarithm of what weights explain, about what is expected of them.
+# Standard deviation of the logarithm of the share that weights explain, about the expected one.
 _DOUBT = 1.5
 
 # Least share of the variance of a target that weights are expected to explain, and to leave.
@@ -362,12 +362,11 @@ _LITTLE, _LEFT = 1e-4, 0.05
 def descent_by_level(
     data: Regression, releases: Releases, after_step: Callable[[], bool]
 ) -> Solution:
-    """Release what :class:`~dpsubspace._core.solvers.regression.WhitenedDescent` does.
+    """Release the same as :class:`~dpsubspace._core.solvers.regression.WhitenedDescent`.
 
-    Privacy: the same mechanisms, as often. Where the first gradients tell that the rest explains
-    more than expected, the other steps have another W and another clip norm, which follow from what
-    was released by then: steps compose adaptively, and each gradient is shrunk to the norm that its
-    step has.
+    Privacy: the same mechanisms, as often. If the first gradients show that the rest explains more
+    than expected, the other steps have another W and another clip norm, which follow from earlier
+    releases: steps compose adaptively, and each gradient is shrunk to the clip norm of its step.
     """
     rows = data.rows.materialised()
     moment, noise = moment_of_rows(rows, data, releases)
@@ -396,7 +395,7 @@ def descent_by_level(
 
 
 def _joined(plan: TrainingPlan, begun: Steps, rest: Steps) -> Steps:
-    """All steps, of which the last ones start where the first ones have ended."""
+    """Join two sequences of steps, the second of which starts at the end of the first."""
     path = replace(
         begun.path,
         points=np.concatenate([begun.path.points, rest.path.points]),
@@ -407,7 +406,7 @@ def _joined(plan: TrainingPlan, begun: Steps, rest: Steps) -> Steps:
 
 
 def _entries(data: Regression) -> list[np.ndarray]:
-    """Places of the entries of each level; a constant entry belongs to the first."""
+    """Return the positions of each level's entries; a constant entry belongs to the first."""
     ends = np.cumsum([level.size for level in data.levels])
     places = np.split(np.arange(data.rows.width), ends)
     return [np.append(places[0], places[-1]), *places[1:-1]]
@@ -416,12 +415,12 @@ def _entries(data: Regression) -> list[np.ndarray]:
 def _told(
     begun: Steps, data: Regression, releases: Releases, left: float
 ) -> tuple[Regression, float] | None:
-    """The problem with the rest counting more, and by which factor, where gradients say so.
+    """Return the problem in which the rest counts more, and the factor, if gradients show it.
 
-    Near zero weights a mean gradient of white rows is what rows and residuals have in common. The
-    square of its length along the rest, less that of its noise, is the share of the variance of
-    a target that the rest explains, times the curvature, squared. `left` is the share of the
-    steps that is left.
+    Near zero weights a mean gradient of white rows is the mean product of rows and residuals. The
+    square of its length along the rest, less that of its noise, is the share of the variance of a
+    target that the rest explains, times the curvature, squared. `left` is the share of the steps
+    that is left.
     """
     path, rest = begun.path, _entries(data)[1]
     count, c = len(path.gradients), data.n_targets
@@ -456,7 +455,7 @@ def _told(
 def _shrunk(
     steps: Steps, data: Regression, white: Whitening, releases: Releases, n_iter: int
 ) -> Solution:
-    """Weights at the end of the way, those of each level as far as noise leaves them to be seen."""
+    """Return weights at the end of the way, for each level shrunk by what noise hides."""
     clear, c = white.clear, data.n_targets
     path = steps.path.along_some(clear)
     least = curvature_left(data.noise(releases, STEPS), c)
@@ -478,12 +477,12 @@ def _shrunk(
 
 
 def gains(weights: np.ndarray, noise: np.ndarray, chance: float, explained: float) -> np.ndarray:
-    """Factor in [0, 1] of each column of noisy weights (q, c) of white rows.
+    """Return a factor in [0, 1] of each column of noisy weights (q, c) of white rows.
 
     Without noise the square of their length is the share of the variance of a target that they
-    explain: about `explained`, of which the logarithm is normal about that. Entries have normal
-    noise of the variance ``noise^2 + chance``, of what was added and of a sample. The factor is
-    the mean of those of best linear estimates by how likely each share is.
+    explain. The logarithm of this share is normal about that of `explained`. Entries have normal
+    noise of the variance ``noise^2 + chance``, from added noise and from sampling. The factor is
+    the mean of the factors of best linear estimates, weighted by the likelihood of each share.
     """
     off = np.linspace(-5, 5, 61)[:, None]
     shares = np.minimum(max(explained, _LITTLE) * np.exp(off), 1.0)

@@ -1,15 +1,16 @@
 """Heads of persons whose targets are two classes: logistic models of their own rows.
 
 A head is the mode of a logistic model with a normal prior, beside the scores of the shared model.
-The mode is found by few steps of least squares, each of which a bound on the loss makes safe
-(Jaakkola, Jordan, 2000), so that it is finite for any rows, also where a person has one class
-alone. Laplace's approximation at the mode says how likely a prior makes the labels, and what a row
-is predicted to be by the person's other rows.
+The mode is found by few steps of least squares. A bound on the loss makes each step safe (Jaakkola,
+Jordan, 2000), so that the mode is finite for any rows, even if a person has one class alone.
+Laplace's approximation at the mode gives the likelihood of the labels under a prior, and the
+prediction of a row by the person's other rows.
 
-Design note. A score that is not known well must not be predicted with as much certainty as one that
-is. Scores are therefore shrunk by what is not known of them (MacKay, 1992), by one factor for all
-of a prior's model of a person, so that it stays linear. What is left out is told in deviance
-residuals, whose squares are twice the loss: what compares squared errors compares losses then.
+Design note. A score with large uncertainty must not be predicted with as much confidence as one
+that is well known. Scores are therefore shrunk by their uncertainty (MacKay, 1992), by one factor
+for all of a prior's model of a person, so that the model stays linear. Left-out errors are
+expressed as deviance residuals, whose squares are twice the loss: code that compares squared errors
+then compares losses.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ from dpsubspace._core.solvers.heads import (
 )
 from dpsubspace._core.statistics.persons import PersonChunk, products
 
-# Where the numbers come from: chosen by hand on persons as benchmarks/repro_personal.py makes them.
-# No script varies them.
+# Origin of these numbers: chosen by hand on the persons that benchmarks/repro_personal.py makes. No
+# script varies them.
 
-# Steps to the mode. They have a fixed number, since one that follows from rows tells of them.
+# Steps to the mode. Their number is fixed, since a number that follows from rows reveals rows.
 _STEPS = 10
 
-# Least second derivative of the loss by log-odds that Laplace's approximation is made with.
+# Least second derivative of the loss by log-odds that Laplace's approximation uses.
 _LEAST_CURVATURE = 1e-3
 
-# By what the variance of log-odds takes from probabilities: that of normal ones (MacKay, 1992).
+# Effect of the variance of log-odds on probabilities: that of normal log-odds (MacKay, 1992).
 _SURE = math.pi / 8
 
-# Share of it that a model is shrunk by. The mode of log-odds is nearer to zero than their mean,
-# which makes up for the rest.
+# Share of that effect by which a model is shrunk. The mode of log-odds is nearer to zero than their
+# mean, which makes up for the rest.
 _UNSURE = 0.25
 
-# Least share of their variance with which heads are taken to move probabilities.
+# Least share of their variance by which heads are assumed to move probabilities.
 _LEAST_MOVED = 0.2
 
-# Variance of the intercept of a model of one's own, in standardised scores.
+# Variance of the intercept of an own model, in standardised scores.
 _OWN_INTERCEPT = 4.0
 
 
@@ -70,10 +71,11 @@ class TwoClasses:
         return replace(chunk, shared=chunk.shared + scores)
 
     def penalised(self, chunk: PersonChunk, design: Design) -> Ridge:
-        """Mode of the coefficients, and what Laplace's approximation says there.
+        """Return the mode of the coefficients, with Laplace's approximation there.
 
-        Of the last step a row has the leverage h and the weight w. Without the row its score has
-        the variance ``h / (w (1 - h))``, and is lower by that times the derivative of its loss.
+        In the last step a row has the leverage h and the weight w. Without the row its score has
+        the variance ``h / (w (1 - h))``, and is lower by that variance times the derivative of its
+        loss.
         """
         B = design.dense()
         there = np.arange(B.shape[1]) < chunk.sizes[:, None]
@@ -100,9 +102,9 @@ class TwoClasses:
     def _mode(
         self, chunk: PersonChunk, B: np.ndarray, there: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients (u, f), and the scores (u, m) that they add to the shared ones.
+        """Return coefficients (u, f), and the scores (u, m) that they add to the shared ones.
 
-        Each step minimises a parabola that touches the loss where it starts and is above it
+        Each step minimises a parabola that touches the loss at the step's start and is above it
         elsewhere: the loss never grows.
         """
         inside = np.zeros(B.shape[:2])
@@ -119,7 +121,7 @@ class TwoClasses:
         return coef, inside
 
     def _sure(self, variances: np.ndarray) -> np.ndarray:
-        """Factors of scores that have such variances."""
+        """Return the shrinking factors of scores with such variances."""
         return 1 / np.sqrt(1 + _SURE * variances / self.loss.scale**2)
 
     def _deviances(self, chunk: PersonChunk, scores: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -127,13 +129,13 @@ class TwoClasses:
         return np.sign(chunk.targets) * np.sqrt(2 * values)
 
     def log_density(self, found: Ridge, rows: np.ndarray, beside: np.ndarray) -> np.ndarray:
-        """Labels have no noise beside their own, which a logistic model knows."""
+        """Return the density; the logistic model knows the noise of labels: there is no other."""
         return -(found.fit + found.volume) / 2
 
     def own_model(self, chunk: PersonChunk, *, intercept: bool) -> OwnModel:
-        """Logistic ridge regression on the own rows, standardised by the own rows.
+        """Return a logistic ridge regression on rows standardised by the own rows.
 
-        Of all penalties that of the least leave-one-out loss decides.
+        Among all penalties, the one with the least leave-one-out loss is chosen.
         """
         own = in_own_units(chunk, intercept=intercept)
         u, m, d = own.rows.shape
@@ -164,10 +166,11 @@ class TwoClasses:
         return OwnModel(np.where(np.isfinite(coef), coef, 0.0), constant, best.left_out)
 
     def behind(self, seen: float, shared: float, noise: float) -> tuple[float, float]:
-        """Heads move probabilities less, the more all scores vary: by the root of ``1 + c v``.
+        """Return the noise variance, and a factor of the variance of heads that residuals show.
 
-        That is for normal scores of variance v (MacKay, 1992). Standardised labels have the noise
-        variance 1 in standardised scores.
+        Heads move probabilities less, the more all scores vary: by the root of ``1 + c v``, for
+        normal scores of variance v (MacKay, 1992). Standardised labels have the noise variance 1 in
+        standardised scores.
         """
         c = _SURE / self.loss.scale**2
         return 1.0, (1 + c * shared) / max(1 - c * seen, _LEAST_MOVED)

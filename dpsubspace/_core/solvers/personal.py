@@ -1,18 +1,19 @@
-"""Private shared parts of personal linear models: directions of heads, and what heads are like.
+"""Private shared parts of personal linear models: directions and distribution of heads.
 
 The model is ``y = x' (b + U v_j) + a_j + noise`` for a row x of person j. The shared model b is
 there already. Released here are the directions U, the mean and the covariance of the persons' heads
-``(a_j, v_j)``, of which the mean joins the shared model, and which kind of head does well over all
-persons. Heads themselves are found afterwards, by each person alone
-(:mod:`dpsubspace._core.solvers.heads`). What all persons see is differentially private, and a
-person's head is a function of that and of the person's own rows: together that is joint
-differential privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014). So heads may use a person's rows as
-often as they like: for weights of kinds, for scales, and for a choice by errors that are left out.
+``(a_j, v_j)``, of which the mean joins the shared model, and a comparison of the kinds of heads
+over all persons. Heads themselves are computed afterwards, by each person alone
+(:mod:`dpsubspace._core.solvers.heads`). The outputs that all persons see are differentially
+private, and a person's head is a function of these outputs and of the person's own rows: together
+that is joint differential privacy (Hsu, Huang, Roth, Roughgarden, Wu, 2014). So heads may use a
+person's rows as often as they like: for weights of kinds, for scales, and for a choice by errors
+that are left out.
 
 Design note. Most sums are of *unit vectors*: a person contributes a matrix of norm 1, or nothing.
-How many rows a person has and how large they are is then no part of any bound, there is no norm to
-clip to, and huge rows are harmless. What is lost are the sizes. Directions need none, and a
-step takes its own from a second sum that is made unit together with the first.
+So no bound depends on how many rows a person has or how large they are, there is no norm to clip
+to, and huge rows are harmless. The sizes are lost. Directions need none, and a step gets its own
+size from a second sum that is scaled to unit norm together with the first.
 """
 
 from __future__ import annotations
@@ -36,51 +37,51 @@ from dpsubspace._core.statistics.persons import PersonChunk, PersonRows, product
 DIRECTIONS, ROUNDS, PRIOR, COMPARISON = "directions", "rounds", "heads", "kinds of heads"
 CHECK = "public directions"
 
-# Where the numbers come from: bounds on what a person contributes are part of the proofs below. All
-# others were chosen by hand on persons as benchmarks/repro_personal.py makes them. No script varies
-# them: the grids of that one are for the constants of rivals.
+# Origin of the numbers: bounds on the contribution of a person are part of the proofs below. All
+# others were chosen by hand on the persons that benchmarks/repro_personal.py makes. No script
+# varies them: the grids of that script are for the constants of rivals.
 
-# Shares of what the solver has of the budget.
+# Shares of the solver's budget.
 _SHARES = {DIRECTIONS: 0.6, CHECK: 0.03, ROUNDS: 0.57, PRIOR: 0.3, COMPARISON: 0.15}
 
-# Of the share for directions, what rounds get where both are released.
+# Part of the share for directions that rounds get if both are released.
 _ROUNDS_SHARE = 0.35
 
-# Persons for each column, over the noise multiplier of the whole fit, from which on a round
-# pays: after public directions the first and the second, and after released ones.
+# Number of persons for each column, over the noise multiplier of the whole fit, from which on a
+# round pays: after public directions the first and the second, and after released ones.
 _FIRST, _SECOND, _AFTER_RELEASED = 2.0, 12.0, 20.0
 
-# Rounds without privacy, and the most directions that "auto" takes.
+# Rounds without privacy, and the largest number of directions that "auto" uses.
 _EXACT_ROUNDS, _MOST_DIRECTIONS = 10, 10
 
-# Factor of the edge of noise that an eigenvalue or a singular value must be above.
+# Factor of the edge of noise that an eigenvalue or a singular value must exceed.
 _ABOVE_EDGE, _ABOVE_STEP = 1.05, 1.2
 
-# Rows that the mean of 0 counts as in a person's mean residual.
+# Number of rows with the value 0 that are added to a person's mean residual.
 _CENTRING_ROWS = 4.0
 
-# Variances of noise, of intercepts and of all scores together that rounds take heads to have.
+# Variances of noise, of intercepts and of all scores together that rounds assume for heads.
 _USUAL_NOISE, _USUAL_INTERCEPT, _USUAL_SCORES = 0.7, 0.17, 0.2
 
-# How much the second part of a round, which its step is divided by, counts beside the first.
+# Weight of the second part of a round, which its step is divided by, relative to the first.
 _BESIDE = 0.5
 
-# Bounds on what a person contributes to the moments of heads.
+# Bounds on a person's contribution to the moments of heads.
 _HEAD_BOUND, _MEAN_BOUND, _MOMENT_BOUND, _SQUARE_BOUND, _MEMBER = 1.5, 1.0, 1.0, 1.0, 0.5
 
-# Noise of these moments, in variances of the targets, from which on usual values are taken.
+# Noise of these moments, in variances of the targets, from which on usual values are used.
 _HIDDEN = 0.15
 
-# Standard deviations of the square of noise that noisy numbers have to stand out.
+# Standard deviations of the square of noise by which noisy numbers have to stand out.
 _CLEAR = 3.0
 
-# Least second moment that scores of about white rows are taken to have.
+# Least second moment that scores of about white rows are assumed to have.
 _LEAST_MOMENT = 0.5
 
 # Factor by which the noise variance of persons may differ from that of public tasks.
 _ALIKE = 4.0
 
-# Largest number of unknowns of a round by moments, of which all products are released.
+# Largest number of unknowns of a round by moments, which releases all their products.
 _MOST_UNKNOWNS = 5000
 
 
@@ -99,31 +100,30 @@ def slope_whitening(mixing: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Personal:
-    # (d,): shared weights of standardised rows: those that there were, and the mean of
-    # heads.
+    # (d,): shared weights of standardised rows: the previous ones plus the mean of heads.
     weights: np.ndarray
     constant: float  # Shared constant, likewise
-    whitening: np.ndarray  # (d, d): W of which ``W^T u`` is about white
+    whitening: np.ndarray  # (d, d): W such that ``W^T u`` is about white
     directions: np.ndarray  # (d, k): shared directions of weights of standardised rows
-    white: np.ndarray  # (d, k): the same of white rows, orthonormal
-    prior: HeadPrior  # What heads are like
+    white: np.ndarray  # (d, k): the same directions for white rows, orthonormal
+    prior: HeadPrior  # Distribution of heads
     # (d,): released eigenvalues from the largest, over the edge of their noise; empty
     # where directions were public.
     spectrum: np.ndarray
 
     def heads(self, persons: PersonRows) -> Heads:
-        """Heads of persons, each of the person's own rows, beside this shared model."""
+        """Return the heads of persons, from each one's own rows, beside this shared model."""
         return self.prior.heads(persons.sharing(self.weights, self.constant))
 
 
 @dataclass(frozen=True)
 class PersonalSolver:
-    n_components: int | None  # Number of directions; None takes those that stand out of the noise
+    n_components: int | None  # Number of directions; None uses those that stand out of the noise
     method: str = "gradient"  # "gradient" or "moments": what a round releases
     n_iter: int = 0  # Number of rounds
     rate: float = 1.0  # Probability with which a person enters the Poisson batch of a round
     public: bool = False  # Whether there are public directions to start at
-    outcome: Outcome = NUMBERS  # What is predicted
+    outcome: Outcome = NUMBERS  # Kind of targets
 
     def parts(self) -> dict[str, Part]:
         shares, rounds = dict(_SHARES), self.n_iter
@@ -148,9 +148,9 @@ class PersonalSolver:
     ) -> Personal:
         """Release the shared part.
 
-        `public` (d, q) are public directions of weights of standardised rows, and `tasks` says what
-        models of public tasks are like, of standardised rows and targets. `after_step` is called
-        after each round.
+        `public` (d, q) are public directions of weights of standardised rows, and `tasks` describes
+        the models of public tasks, of standardised rows and targets. `after_step` is called after
+        each round.
         """
         start = None if public is None else _orthonormal(np.linalg.solve(persons.whitening, public))
         step = gradient_round if self.method == "gradient" else moments_round
@@ -168,7 +168,7 @@ class PersonalSolver:
                 white = step(persons, releases, white)
             after_step()
         heads = self._seen(persons, released_heads(persons, releases, white))
-        if tasks is not None:  # the noise of tasks is a guess at that of persons
+        if tasks is not None:  # the noise of tasks is a guess at the persons'
             near = np.clip(heads.noise, tasks.noise / _ALIKE, tasks.noise * _ALIKE)
             heads = heads._replace(noise=float(near) if heads.known else tasks.noise, known=True)
         directions = persons.whitening @ white
@@ -182,7 +182,7 @@ class PersonalSolver:
         return Personal(weights, constant, persons.whitening, directions, white, prior, spectrum)
 
     def _seen(self, persons: PersonRows, heads: HeadMoments) -> HeadMoments:
-        """What scores of heads are like, by what residuals tell of them."""
+        """Return the moments of heads in scores, from the moments that residuals show."""
         shared = np.linalg.solve(persons.whitening, persons.weights)
         variance, factor = self.outcome.behind(
             float(np.trace(heads.covariance)), float(shared @ shared), heads.noise
@@ -196,7 +196,7 @@ class PersonalSolver:
     def _released_directions(
         self, persons: PersonRows, releases: Releases, name: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Leading eigenvectors of the pair statistic, and its spectrum over the edge of noise."""
+        """Return top eigenvectors of the pair statistic; the spectrum over the edge of noise."""
         matrix, edge = released_pairs(persons, releases, name)
         values, vectors = np.linalg.eigh(matrix)
         values, vectors = values[::-1] / edge, vectors[:, ::-1]
@@ -212,7 +212,7 @@ class PersonalSolver:
 def _as_tasks(
     tasks: TaskPrior, persons: PersonRows, weights: np.ndarray, constant: float
 ) -> Candidate:
-    """Heads whose models, with the shared one, are distributed as those of public tasks."""
+    """Return the prior under which models with heads are distributed like public tasks."""
     d = persons.width
     inverse = np.eye(d + 1)
     inverse[1:, 1:] = np.linalg.inv(persons.whitening)
@@ -229,12 +229,12 @@ def _orthonormal(directions: np.ndarray) -> np.ndarray:
 
 
 def pair_statistics(chunk: PersonChunk) -> np.ndarray:
-    """Matrix of each person, packed and of norm 1, of which the mean tells where heads point.
+    """Return each person's matrix, packed and of norm 1, whose mean shows directions of heads.
 
     With r the residuals of a person less most of their mean, ``sum over i != l of r_i r_l x_i
     x_l^T`` for white rows x. Its mean is ``m (m - 1)`` times the outer product of the person's own
     weights, whatever the noise is (Duchi, Feldman, Hu, Talwar, 2022). A single row has no pairs,
-    and brings nothing.
+    and contributes nothing.
     """
     means = products(chunk.residuals, np.ones_like(chunk.residuals))
     means = means / (chunk.sizes + _CENTRING_ROWS)
@@ -243,25 +243,26 @@ def pair_statistics(chunk: PersonChunk) -> np.ndarray:
     across = np.swapaxes(weighted, 1, 2)
     sums = np.matmul(across, np.ones((weighted.shape[1], 1)))
     matrices = packed(np.matmul(sums, np.swapaxes(sums, 1, 2)) - np.matmul(across, weighted))
-    matrices[chunk.sizes < 2] = 0.0  # where rounding alone is left
+    matrices[chunk.sizes < 2] = 0.0  # only rounding is left there
     return matrices * unit_weights(products(matrices, matrices), matrices.shape[1])[:, None]
 
 
 def released_pairs(
     persons: PersonRows, releases: Releases, name: str = DIRECTIONS
 ) -> tuple[np.ndarray, float]:
-    """Sum of the persons' pair statistics with noise, and the edge of the spectrum of noise.
+    """Return the noisy sum of the persons' pair statistics, and the edge of the noise spectrum.
 
     Privacy: each person contributes a vector of norm at most 1, a function of the person's own rows
     and of released numbers, or zero. So the sum moves by at most 1 where the person becomes a null
     person, and by at most 2 where replaced; rounding adds the slack of
     :meth:`~dpsubspace._core.statistics.persons.PersonRows.slack`. Event: one Gaussian mechanism,
-    that of the part of the budget called `name`, on a Poisson batch of persons where that says so.
+    that of the part of the budget called `name`, on a Poisson batch of persons if that part has
+    one.
 
-    The edge: unit matrices that point anywhere have squared entries of ``2 / (d (d + 1))``, half of
-    that off the diagonal. With the noise of the release, entries off the diagonal have
-    the variance ``(s^2 + 2 n / (d (d + 1))) / 2``, and the largest eigenvalue of such a matrix is
-    about twice the root of d times that (Wigner, 1958).
+    The edge: unit matrices with random directions have squared entries of ``2 / (d (d + 1))``, half
+    of that off the diagonal. With the noise of the release, entries off the diagonal have the
+    variance ``(s^2 + 2 n / (d (d + 1))) / 2``, and the largest eigenvalue of such a matrix is about
+    twice the root of d times that (Wigner, 1958).
     """
     d, batch = persons.width, releases.batch(name, persons.n_persons)
     size, n = d * (d + 1) // 2, releases.budget.parts[name].rate * persons.n_persons
@@ -282,10 +283,10 @@ def released_pairs(
 def released_doubt(
     persons: PersonRows, releases: Releases, start: np.ndarray, outcome: Outcome = NUMBERS
 ) -> bool:
-    """Whether heads along public directions (d, q) do no better than intercepts, over all persons.
+    """Return whether heads along public directions (d, q) do no better than intercepts.
 
-    Directions that the persons' weights are across to cannot be mended by rounds, of which each
-    starts from heads along them.
+    The comparison is over all persons. If the persons' weights are orthogonal to the directions,
+    rounds cannot improve the directions, since each round starts from heads along them.
 
     Privacy: each person contributes one number in [-1, 1], the logarithm of a quotient of the
     person's own leave-one-out errors by priors that are public or released; 0 where there is none.
@@ -308,19 +309,19 @@ def released_doubt(
 
 @dataclass(frozen=True)
 class _Round:
-    """What the persons of a chunk know of directions, with heads along those that there are."""
+    """A chunk's persons in a round: their heads along the current directions, and gradients."""
 
     heads: np.ndarray  # (u, k): scores of heads along the directions
     # (u, d): ``sum x e`` over white rows x and residuals e, across the directions.
     gradients: np.ndarray
-    rows: np.ndarray  # (u,): rows less the number that the head has used up
+    rows: np.ndarray  # (u,): number of rows less the number that the head uses up
 
 
 def _round_of(chunk: PersonChunk, white: np.ndarray) -> _Round:
-    """Heads of all rows of a person, by a public penalty, and gradients of the same rows.
+    """Return the heads of persons, by a public penalty, and gradients of the same rows.
 
-    Rows in white coordinates are as good as independent across directions and along them, so that
-    the noise of a head, which is of the same rows, is not in the mean of the gradient.
+    Rows in white coordinates are nearly independent across directions and along them, so that the
+    noise of a head, which is from the same rows, does not appear in the mean of the gradient.
     """
     d, k = white.shape
     root = np.zeros((d + 1, k + 1))
@@ -341,17 +342,17 @@ def _round_of(chunk: PersonChunk, white: np.ndarray) -> _Round:
 
 
 def gradient_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
-    """Directions (d, k) after a round that releases gradients.
+    """Return the directions (d, k) after a round that releases gradients.
 
-    Privacy: person j brings ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the
-    directions' weights followed by a public multiple of ``m_j v_j``, and w_j one over ``|h_j|
-    |v_j|``, which is the Frobenius norm of the product: together a matrix of norm 1, or zero where
-    one of them is zero. All of it is a function of the person's own rows and of directions that
-    were released. So the sum moves by at most 1 or 2, and the slack of rounding. Event: a Gaussian
-    mechanism, on a Poisson batch of persons where the budget says so.
+    Privacy: person j contributes ``w_j h_j v_j^T``, with v_j the head, h_j the gradient of the
+    directions' weights followed by a public multiple of ``m_j v_j``, and w_j one over
+    ``|h_j| |v_j|``, which is the Frobenius norm of the product: together a matrix of norm 1, or
+    zero if one of them is zero. All of it is a function of the person's own rows and of directions
+    that were released. So the sum moves by at most 1 or 2, and the slack of rounding. Event: a
+    Gaussian mechanism, on a Poisson batch of persons if the budget has one.
 
-    What follows is postprocessing. The second part says by which matrix the first has to be
-    divided to be a step of least squares, since white rows have the identity as their moment.
+    The rest is postprocessing. The second part gives the matrix by which the first is divided to
+    give a step of least squares, since white rows have the identity as their moment.
     """
     d, k = white.shape
     batch = releases.batch(ROUNDS, persons.n_persons)
@@ -376,7 +377,7 @@ def gradient_round(persons: PersonRows, releases: Releases, white: np.ndarray) -
 
 
 def check_unknowns(d: int, k: int) -> None:
-    """ValueError where a round by moments has too many unknowns."""
+    """Raise ValueError if a round by moments has too many unknowns."""
     if d * k > _MOST_UNKNOWNS:
         raise ValueError(
             f"method='moments' with {d} columns and {k} directions has {d * k} unknowns, and all"
@@ -386,13 +387,13 @@ def check_unknowns(d: int, k: int) -> None:
 
 
 def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) -> np.ndarray:
-    """Directions (d, k) after a round that releases the moments of a least squares problem.
+    """Return the directions (d, k) after a round that releases moments of least squares.
 
-    Privacy: person j brings ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of the
-    moment ``m_j M_j (x) v_j v_j^T``, M_j the person's mean of ``x x^T``. Here w_j is one over the
-    norm of both, of which the squares are ``|g_j|^2 |v_j|^2`` and that multiple of ``m_j^2 |M_j|^2
-    |v_j|^4``. So it has norm 1, and the sum has the bounds of :func:`gradient_round`. The moment is
-    symmetric, and packed.
+    Privacy: person j contributes ``w_j`` times the gradient ``g_j v_j^T`` and a public multiple of
+    the moment ``m_j M_j (x) v_j v_j^T``, M_j the person's mean of ``x x^T``. Here w_j is one over
+    the norm of both, whose squares are ``|g_j|^2 |v_j|^2`` and that multiple of
+    ``m_j^2 |M_j|^2 |v_j|^4``. So the contribution has norm 1, and the sum has the bounds of
+    :func:`gradient_round`. The moment is symmetric, and packed.
     """
     d, k = white.shape
     check_unknowns(d, k)
@@ -429,7 +430,7 @@ def moments_round(persons: PersonRows, releases: Releases, white: np.ndarray) ->
 
 
 def _entry_noise(releases: Releases, noise: float, n_persons: int, entries: int) -> float:
-    """Standard deviation of an entry of a sum of unit matrices that point anywhere, with noise."""
+    """Return the deviation of an entry of a noisy sum of unit matrices in random directions."""
     return math.sqrt(noise**2 + releases.budget.parts[ROUNDS].rate * n_persons / entries)
 
 
@@ -438,10 +439,10 @@ def _floor(values: np.ndarray, noise: float) -> float:
 
 
 def _denoised(gradient: np.ndarray, white: np.ndarray, noise: float) -> np.ndarray:
-    """The part of a noisy gradient across the directions, with what noise leaves of it.
+    """Return the part of a noisy gradient across the directions, denoised.
 
-    Singular values are shrunk as is best in Frobenius norm, and left out below the edge of noise
-    (Gavish, Donoho, 2017): where there is noise alone, directions stay what they are.
+    Singular values are shrunk as is best in Frobenius norm, and set to zero below the edge of noise
+    (Gavish, Donoho, 2017): if there is only noise, directions stay unchanged.
     """
     d, k = white.shape
     across = gradient - white @ (white.T @ gradient)
@@ -452,7 +453,7 @@ def _denoised(gradient: np.ndarray, white: np.ndarray, noise: float) -> np.ndarr
     return (left * np.where(clear, shrunk, 0.0)) @ right
 
 
-# What heads are like -----------------------------------------------------------------------------
+# Distribution of heads ---------------------------------------------------------------------------
 
 
 def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
@@ -463,10 +464,10 @@ def _clipped(vectors: np.ndarray, bound: float, *, private: bool) -> np.ndarray:
 
 
 def head_moments(chunk: PersonChunk, white: np.ndarray, *, private: bool) -> np.ndarray:
-    """What each person contributes to mean and covariance of heads, and to the variance of noise.
+    """Return each person's contribution to mean and covariance of heads, and to the noise variance.
 
     Five vectors one after another: the outer product of the person's own head from pairs of rows,
-    packed; the person's head from single rows; a multiple of the second moment of what both are
+    packed; the person's head from single rows; a multiple of the second moment that both are
     divided by; half of the mean square of the residuals; and a half for persons who have pairs.
     """
     d, k = white.shape
@@ -498,23 +499,23 @@ def head_moments(chunk: PersonChunk, white: np.ndarray, *, private: bool) -> np.
 
 
 def _moment_scale(q: int) -> float:
-    """Factor of the second moment of q scores: white ones are then well within the bound."""
+    """Return a factor of the second moment of q scores, so that white ones are within the bound."""
     return _MOMENT_BOUND / (2 * math.sqrt(q))
 
 
 class HeadMoments(NamedTuple):
-    """Mean (k + 1,) and covariance of intercepts and heads, and the variance of noise beside."""
+    """Mean (k + 1,) and covariance of intercepts and heads, and the variance of other noise."""
 
     mean: np.ndarray
     covariance: np.ndarray
     noise: float
-    known: bool = True  # Whether noise left covariance and variance to be seen
+    known: bool = True  # Whether noise left covariance and variance visible
 
 
 def released_heads(persons: PersonRows, releases: Releases, white: np.ndarray) -> HeadMoments:
-    """Release what heads along the directions are like.
+    """Release the mean and covariance of heads along the directions, and the noise variance.
 
-    Privacy: what a person contributes has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
+    Privacy: a person's contribution has five parts of norms at most 1.5, 1, 1, 1 and 0.5, each a
     function of the person's own rows and of released directions, and so a norm of at most the root
     of the sum of their squares. The sum moves by that or twice that, and the slack of rounding.
     Event: one Gaussian mechanism.
@@ -559,14 +560,14 @@ def _head_moments_of(found: np.ndarray, q: int, noise: float, n_persons: int) ->
 
 
 def _clear_part(numbers: np.ndarray, variance: float) -> float:
-    """What to multiply noisy numbers by (James, Stein, 1961); 0 where they may be noise alone."""
+    """Return a factor of noisy numbers (James, Stein, 1961); 0 if they may be noise alone."""
     n, square = len(numbers), float(numbers @ numbers)
     clear = square > (n + _CLEAR * math.sqrt(2 * n)) * variance
     return max(0.0, 1 - n * variance / square) if clear else 0.0
 
 
 def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
-    """Inverse of a noisy second moment that is about the identity; that, where noise is all."""
+    """Invert a noisy second moment that is about the identity; the identity if noise is all."""
     q = len(moment)
     apart = moment - np.eye(q)
     values, vectors = np.linalg.eigh(np.eye(q) + _clear_part(packed(apart), noise**2) * apart)
@@ -574,7 +575,7 @@ def _inverse_moment(moment: np.ndarray, noise: float) -> np.ndarray:
 
 
 def released_comparison(persons: PersonRows, releases: Releases, prior: HeadPrior) -> HeadPrior:
-    """The same kinds of heads, each weighted by how well it does for all persons.
+    """Return the prior with each kind of head weighted by how well it does for all persons.
 
     Privacy: a person contributes the differences of their mean losses, a vector that is a function
     of their own rows and of released numbers, clipped to norm 1. The sum moves by at most 1 or 2,

@@ -1,15 +1,15 @@
 """Private solvers of linear regression: rows of one table.
 
 All of them answer one question: which weights predict standardised targets from standardised rows,
-at the least squared error? A solver says what it releases (``parts``) and does it (``__call__``).
-Whatever noise there is, its answer is no further from zero than the noise warrants, so that a fit
-from too few rows ends near a constant and not far from it.
+at the least squared error? A solver lists its releases (``parts``) and makes them (``__call__``).
+However much noise there is, its answer is no further from zero than the noise warrants, so that a
+fit from too few rows ends near a constant and not far from it.
 
 Design note. Second moments hold everything that least squares needs, but noise in them multiplies
 the weights: with p columns it costs sqrt(p) more than noise in gradients does. Gradients need
-several steps, and few where curvature is the same in all directions. :class:`WhitenedDescent`
-therefore releases a rough second moment first, and takes its steps in coordinates in which the rows
-are white.
+several steps, but only few if curvature is the same in all directions. :class:`WhitenedDescent`
+therefore releases a rough second moment first, and steps in coordinates in which the rows are
+white.
 """
 
 from __future__ import annotations
@@ -37,67 +37,67 @@ from dpsubspace._core.statistics.moments import Rows, released_moment, second_mo
 
 MOMENT = "second moment"
 
-# Where the numbers come from: chosen by hand on tables of benchmarks/repro_regression.py, with
-# other splits of 1,000 and 6,000 rows. No script varies them.
+# Origin of these numbers: chosen by hand on tables of benchmarks/repro_regression.py, with other
+# splits of 1,000 and 6,000 rows. No script varies them.
 
-# Standard deviations of the square of noise, beyond its mean, that weights have to stand out.
+# Standard deviations of the square of noise, beyond its mean, by which weights have to stand out.
 _CLEAR = 1.0
 
-# Standard deviations by which weights have to be longer than was thought possible to be believed.
+# Standard deviations by which weights must exceed their assumed largest length to be believed.
 _SPARE = 2.0
 
 # Squared length of a gradient that points back, over that of the one before, from which on steps
-# swing and do not become calm; and deviations of the square of its noise by which it has to stand
+# swing without calming down; and deviations of the square of its noise by which it has to stand
 # out.
 _STEADY, _CERTAIN = 0.8, 6.0
 
-# Coordinates become shorter along a swing, by the root of the step size over this number; and
-# fewest steps that are worth beginning again.
+# Coordinates become shorter along a swing, by the root of the step size over this number; and the
+# fewest remaining steps for which a restart is worthwhile.
 _CALM, _FEWEST = 1.5, 3
 
-# Curvature that steps bear, over the usual one: the largest of them are 0.4.
+# Largest stable curvature, over the usual one: the largest steps are 0.4.
 _BEARABLE = 2.5
 
-# Least second moment that a standardised column is taken to have.
+# Least second moment that a standardised column is assumed to have.
 _FAINT = 1e-2
 
 # Variance that second moments of levels of entries have, about that of the first.
 _SPREAD = 0.1
 
-# Penalty and iterations without privacy, where there is no closed form.
+# Penalty and iterations without privacy, if there is no closed form.
 _SLIGHT, _MOST_ITERATIONS = 1e-6, 5_000
 
-# Square of the length that a direction has of entries in units of the noise, from which on what is
+# Squared length of a direction, with its entries in units of the noise, from which on what is
 # learned along it counts.
 _COUNTING = 0.05
 
 
 @dataclass(frozen=True)
 class Level:
-    """Entries of rows that are next to each other, of which as much is expected."""
+    """Entries of rows that are next to each other and expected to explain equally much."""
 
     size: int  # Number of entries
     explained: float  # Share of the variance of a target that their weights explain, about
-    importance: float = 1.0  # Root mean square that the entries have
+    importance: float = 1.0  # Root mean square of the entries
 
 
 @dataclass(frozen=True)
 class Regression:
-    # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry where
-    # there is an intercept.
+    # Rows, of location 0 and scale 1 by public or released numbers, with a constant entry if there
+    # is an intercept.
     rows: AffineRows
     targets: Array  # (n, c): targets, likewise
-    # (p,): root mean squares that entries have, at most 1; None where all have 1.
+    # (p,): root mean squares of the entries, at most 1; None if all have 1.
     importance: np.ndarray | None = None
-    # What is expected of the entries from the first on; nothing where there are none. A constant
-    # entry belongs to the first of them.
+    # Expected explained variance of the entries from the first on; empty if nothing is expected. A
+    # constant entry belongs to the first level.
     levels: tuple[Level, ...] = ()
-    # (p,): numbers of groups of entries, the weights of which are expected to be of one size; None
-    # where nothing is expected, and weights are those of least squares as far as noise allows.
+    # (p,): numbers of groups of entries whose weights are expected to be of one size; None if
+    # nothing is expected, and weights are those of least squares as far as noise allows.
     groups: np.ndarray | None = None
-    # Of the scores, in the same units. Solvers by moments know the squared error alone.
+    # Loss of the scores, in the same units. Solvers by moments use the squared error alone.
     loss: Loss = field(default_factory=Squared)
-    # How many of the last columns of the targets are what the loss adds scores to.
+    # Number of the last columns of the targets that are offsets: the loss adds scores to them.
     n_beside: int = 0
 
     @property
@@ -106,15 +106,15 @@ class Regression:
 
     @property
     def size(self) -> float:
-        """Square of the length of a typical row: the number of its entries where all count."""
+        """Squared length of a typical row: the number of its entries if all count."""
         return (
             self.rows.width if self.importance is None else float(self.importance @ self.importance)
         )
 
     def noise(self, releases: Releases, name: str) -> float:
-        """Noise of all releases of a name together, beside what the rows add up to.
+        """Return the noise of all releases of a name together, relative to the sums over rows.
 
-        As a share of the spread of a target, all weights together, for rows of typical length.
+        It is a share of the spread of a target, all weights together, for rows of typical length.
         """
         return releases.budget.per_record_multiplier(name) * self.size / self.rows.n_samples
 
@@ -122,24 +122,22 @@ class Regression:
 @dataclass(frozen=True)
 class Solution:
     weights: np.ndarray  # (p, c): weights
-    # (p, q): its product with standard normal numbers is the noise of a column of weights,
-    # about.
+    # (p, q): its product with standard normal numbers is about the noise of a column of weights.
     noise: np.ndarray
     sizes: np.ndarray  # (c,): factor of the noise of each column
     n_iter: int = 1  # Number of steps
-    # Factor that the noise of any column has at most, whatever the curvature is and before weights
-    # are shrunk, or (q, c), those of the noise in weights as they are; None where it is not known.
+    # Upper bound on the factor of noise in any column, for any curvature and before weights are
+    # shrunk, or (q, c), factors of the noise in the returned weights; None if not known.
     most: float | np.ndarray | None = None
-    # (q,): standard deviations of these normal numbers, where curvature differs; None where all
-    # are 1.
+    # (q,): standard deviations of these normal numbers, if curvature differs; None if all are 1.
     spread: np.ndarray | None = None
-    # (q, c): factors with what shrinking may have taken from weights, where that is more.
+    # (q, c): factors that include what shrinking may have removed from weights, if that is more.
     hidden: np.ndarray | None = None
 
 
 class Solver(Protocol):
     def parts(self, reach: float) -> Mapping[str, Part]:
-        """Releases by name, with shares of what the solver has of the budget.
+        """Return releases by name, with their shares of the solver's budget.
 
         `reach` is the number of rows over the noise multiplier of the whole fit.
         """
@@ -154,9 +152,9 @@ class Solver(Protocol):
 
 
 def exact_solution(data: Regression, releases: Releases) -> Solution:
-    """Least squares, and the shortest of several solutions: not private.
+    """Return the least-squares solution, the shortest if there are several: not private.
 
-    Where entries come in groups, it is without what chance does.
+    If entries come in groups, effects of chance are removed.
     """
     joint = data.rows.with_columns(data.targets)
     total = to_numpy(second_moment(Rows(joint, 1.0)).value)
@@ -175,7 +173,7 @@ def exact_solution(data: Regression, releases: Releases) -> Solution:
 
 
 def _exact_without_chance(total: np.ndarray, data: Regression, groups: np.ndarray) -> np.ndarray:
-    """Weights (p, c) by the second moment of rows and targets together."""
+    """Return weights (p, c) by the second moment of rows and targets together."""
     p = data.rows.width
     units = np.sqrt(np.maximum(np.diag(total)[p:], 1e-300))
     values, vectors = np.linalg.eigh(total[:p, :p])
@@ -185,8 +183,8 @@ def _exact_without_chance(total: np.ndarray, data: Regression, groups: np.ndarra
 
 
 def exact_minimum(data: Regression) -> Solution:
-    """Weights of least loss, with a penalty that keeps them finite: not private."""
-    features: Any = data.rows  # they have what is asked of Features here
+    """Return the weights of least loss, with a penalty that keeps them finite: not private."""
+    features: Any = data.rows  # they have the parts of Features that are needed
     c = data.n_targets
     source = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
     start, every = (
@@ -205,7 +203,7 @@ class Moments:
     """Least squares from one noisy second moment of rows and targets together.
 
     One pass over the rows. Rows and targets are shrunk by one factor, which keeps every linear
-    relation between them, so that what is clipped counts less and biases little.
+    relation between them, so that clipped rows count less and bias little.
     """
 
     def parts(self, reach: float) -> Mapping[str, Part]:
@@ -219,8 +217,8 @@ class Moments:
         Privacy: a record is its row, constant entry and targets, shrunk together to a public norm.
         Bounds and event are those of :func:`~dpsubspace._core.statistics.moments.released_moment`.
 
-        Targets count as much as half of the row: noise in what rows and targets have in common
-        harms more than noise in the rows' own moments.
+        Targets count as much as half of the row: noise in the products of rows and targets harms
+        more than noise in the rows' own moments.
         """
         p, c = data.rows.width, data.n_targets
         tau = max(1.0, math.sqrt(data.size / c) / 2)
@@ -244,20 +242,20 @@ def shrunk_least_squares(
     n: int,
     groups: np.ndarray | None = None,
 ) -> Solution:
-    """Weights from noisy moments: those of least squares, each direction by what noise leaves.
+    """Return least-squares weights from noisy moments, shrunk along each direction for noise.
 
     `own` (p, p) and `shared` (p, c) are noisy means of ``x x^T`` and ``x y^T``. `spread` (c,) is
-    the mean square of the targets, about. `noise` is the standard deviation of the diagonal of
-    `own`; that of `shared` is over ``sqrt(2) tau``, with tau the factor of the targets when noise
-    was added. There are n rows.
+    about the mean square of the targets. `noise` is the standard deviation of the diagonal of
+    `own`; that of `shared` is `noise` over ``sqrt(2) tau``, with tau the factor of the targets when
+    noise was added. There are n rows.
 
     Along an eigenvector of the moment with eigenvalue a, noisy ``x y`` has the variance
     ``t a^2 + s a / n + v`` if weights have the variance t, targets the variance s about their
-    prediction, and v is that of the noise in both moments. The best linear estimate
-    of the weight is then ``t a / (t a^2 + s a / n + v)`` times it. What t is, the noisy numbers
-    tell: estimates for a grid of values are averaged by their likelihood (Bernstein, Sheldon,
-    2019, is the Bayesian view of such moments). In that view the weight without noise is off by the
-    variance ``t v / (t a^2 + v)``: noise, and what shrinking has taken.
+    prediction, and v is the variance of the noise in both moments. The best linear estimate of the
+    weight is then ``t a / (t a^2 + s a / n + v)`` times it. The noisy numbers determine t:
+    estimates for a grid of values are averaged by their likelihood (Bernstein, Sheldon, 2019, is
+    the Bayesian view of such moments). In that view the weight without noise is off by the variance
+    ``t v / (t a^2 + v)``: noise, and the effect of shrinking.
     """
     p = len(own)
     own = without_noise(own, noise)
@@ -287,7 +285,7 @@ def shrunk_least_squares(
 
 @dataclass(frozen=True)
 class WhitenedDescent:
-    """Few noisy gradient steps, in coordinates in which a rough second moment is white."""
+    """A few noisy gradient steps, in coordinates in which a rough second moment is white."""
 
     share: float = auto.WHITENING_SHARE  # Of the budget, for the second moment
 
@@ -307,8 +305,8 @@ class WhitenedDescent:
         each.
 
         The mean of the last iterates has gone a share of the way to the minimum and has noise in
-        each coordinate. Both follow from the curvature, which the released gradients tell
-        (:func:`found_on`).
+        each coordinate. Both follow from the curvature, which is estimated from the released
+        gradients (:func:`found_on`).
         """
         rows = data.rows.materialised()
         white = released_whitening(rows, data, releases)
@@ -343,17 +341,17 @@ def plan_of_steps(data: Regression, white: Whitening, releases: Releases) -> Tra
 
 @dataclass(frozen=True)
 class Steps:
-    """Noisy gradient steps that were taken in white coordinates."""
+    """Noisy gradient steps in white coordinates."""
 
     plan: TrainingPlan
-    path: Path  # Points, and gradients that were released there
-    found: np.ndarray  # (q, c): what the plan returns
+    path: Path  # Points, and the gradients released there
+    found: np.ndarray  # (q, c): the result of the plan
     mixing: np.ndarray  # (p, q): W
-    ended: bool  # Whether the caller has ended them before the last one
+    ended: bool  # Whether the caller ended the steps before the last one
 
     @property
     def most_noise(self) -> float:
-        """Size of the noise in each coordinate of what was found, at most."""
+        """Return an upper bound on the noise in each coordinate of the result."""
         return self.path.noise * float(np.linalg.norm(self.plan.noise_at(0.0)))
 
 
@@ -368,15 +366,15 @@ def white_steps(
     *,
     wary: bool = False,
 ) -> Steps:
-    """Steps of a plan in coordinates of released directions, from `start` or from zero.
+    """Run the steps of a plan in coordinates of released directions, from `start` or from zero.
 
-    With `wary`, they end where they swing ever wider (:meth:`Path.swings`) and enough are left.
+    With `wary`, they end if they swing ever wider (:meth:`Path.swings`) and enough are left.
 
     Privacy: see :meth:`WhitenedDescent.__call__`.
     """
     p, c, n = data.rows.width, data.n_targets, data.rows.n_samples
     rows = rows.mixed(rows.mixing_by(white.weights))
-    features: Any = rows  # they have what is asked of Features here
+    features: Any = rows  # they have the parts of Features that are needed
     rows_only = LinearSource.of(data.loss, features, data.targets, n_outputs=c)
     size = math.sqrt(data.size * c) * auto.regression_clip(data.noise(releases, STEPS))
     start = np.zeros((p, c)) if start is None else start
@@ -401,15 +399,15 @@ def white_steps(
 def steady_steps(
     plan: TrainingPlan, data: Regression, rows: AffineRows, white: Whitening, *rest: Any
 ) -> Steps:
-    """Those of :func:`white_steps`, begun again in other coordinates where they swing ever wider.
+    """Run :func:`white_steps`, again in other coordinates if the steps swing ever wider.
 
-    Where columns hardly vary within their ranges, nearly all that there is of the rows may lie
-    along their mean, and noise hides it: there the curvature of white rows is far above 1.
-    Gradients that swing show this direction, along which coordinates are then made shorter. Steps
-    become smaller as well, since there may be others.
+    If columns hardly vary within their ranges, nearly all of the rows' second moment may lie along
+    their mean, and noise hides it: there the curvature of white rows is far above 1. Gradients that
+    swing show this direction, along which coordinates are then made shorter. Steps become smaller
+    as well, since there may be other such directions.
 
-    Privacy: released gradients alone say when, and by how much. All steps together are those that
-    the budget has.
+    Privacy: only released gradients determine when, and by how much. All steps together are those
+    that the budget has.
     """
     while True:
         steps = white_steps(plan, data, rows, white, *rest, wary=True)
@@ -426,11 +424,11 @@ def steady_steps(
 
 @dataclass(frozen=True)
 class Whitening:
-    weights: np.ndarray  # (p, p): W, of which W^T u is about white for rows u
-    # (p,): directions that are not only of entries that hardly count beside noise.
+    weights: np.ndarray  # (p, p): W such that W^T u is about white for rows u
+    # (p,): which directions have more than entries that hardly count beside noise.
     clear: np.ndarray
-    curvature: np.ndarray  # (p,): what is known of it along the directions, from 0 to 1
-    # Curvature that may be behind the noise, beside the usual one.
+    curvature: np.ndarray  # (p,): known curvature along the directions, from 0 to 1
+    # Curvature that noise may hide, relative to the usual one.
     hidden: float
     noise: float  # Standard deviation of the noise of the diagonal of the moment
 
@@ -443,21 +441,21 @@ def released_whitening(rows: AffineRows, data: Regression, releases: Releases) -
 def moment_of_rows(
     rows: AffineRows, data: Regression, releases: Releases
 ) -> tuple[np.ndarray, float]:
-    """Released second moment that rows are whitened by, and the noise of its diagonal.
+    """Release the second moment for whitening rows; return it and the noise of its diagonal.
 
     Privacy: rows are shrunk to a public norm, with the bounds and the event of
-    :func:`~dpsubspace._core.statistics.moments.released_moment`. What follows is postprocessing.
+    :func:`~dpsubspace._core.statistics.moments.released_moment`. The rest is postprocessing.
     """
     size = math.sqrt(data.size)
     return released_moment(Rows(rows.clipped(size), size), releases, MOMENT)
 
 
 def without_noise(moment: np.ndarray, noise: float, mean: float | None = None) -> np.ndarray:
-    """Second moment nearer to a multiple of the identity: `mean`, or that it is closest to.
+    """Shrink a second moment towards a multiple of the identity: `mean`, or the closest one.
 
-    By what the known noise has of its distance from that: where noise is all of it, nothing
-    else is left but directions that stand out of it by themselves. The multiple is positive,
-    also where noise has made the trace negative.
+    It moves by the share that the known noise has of its distance from the multiple: if noise is
+    all of the distance, nothing else is left but directions that stand out of it by themselves. The
+    multiple is positive, also if noise has made the trace negative.
     """
     p = len(moment)
     mean = float(np.trace(moment)) / p if mean is None else mean
@@ -467,20 +465,20 @@ def without_noise(moment: np.ndarray, noise: float, mean: float | None = None) -
 
 
 def _kept(noisy: np.ndarray, noise: float) -> float:
-    """Share of a noisy matrix that is left by noise of that sum of squares."""
+    """Return the share of a noisy matrix that remains, given the sum of squares of its noise."""
     square = float((noisy**2).sum())
     return max(0.0, 1 - noise / square) if square > 0 else 1.0
 
 
 def _standing_out(apart: np.ndarray, noise: float, common: float, kept: float) -> np.ndarray:
-    """What directions need beside what is kept of a noisy matrix, so that steps do not overshoot.
+    """Return what to add to directions of a shrunk noisy matrix, so that steps do not overshoot.
 
-    Offsets of many columns make one direction of much of the moment, of which little is left by
-    what noise has of the whole matrix. Noise alone has eigenvalues up to ``e = noise sqrt(2 p)``,
-    and rarely more than a few times ``p^(-2/3)`` of that beyond. An eigenvalue v above stands for
-    about ``sqrt(v^2 - e^2)``, since noise has moved its direction as well (Gavish, Donoho, 2017,
-    for this shape of noise). Steps bear a multiple of the curvature that is usual, and what
-    is learned along such directions is better for it.
+    Offsets of many columns make one direction of much of the moment, and little of this direction
+    is left by shrinking for the noise of the whole matrix. Noise alone has eigenvalues up to
+    ``e = noise sqrt(2 p)``, and rarely more than a few times ``p^(-2/3)`` of that beyond. An
+    eigenvalue v above e stands for about ``sqrt(v^2 - e^2)``, since noise has moved its direction
+    as well (Gavish, Donoho, 2017, for this shape of noise). Steps are stable up to a multiple of
+    the usual curvature, and weights along such directions are learned better for it.
     """
     edge = noise * math.sqrt(2 * len(apart))
     values, vectors = np.linalg.eigh(apart)
@@ -496,12 +494,12 @@ def whitening(
     importance: np.ndarray | None = None,
     more: np.ndarray | None = None,
 ) -> Whitening:
-    """What whitens vectors u, by noisy moments of them.
+    """Return a map that whitens vectors u, from noisy moments of them.
 
-    Entries have a root mean square of about `importance`, (p,), or of 1. Those that count alike
-    make a level, and have noise in common. Directions in which there is less than the noise of
-    their level are taken to have that much. `more`, (p,), is by how much noise is larger along
-    entries; None where it is alike.
+    Entries have a root mean square of about `importance`, (p,), or of 1. Entries with equal
+    importance make a level, and have noise in common. Directions with a moment below the noise of
+    their level are assumed to have that much. `more`, (p,), is the factor by which noise is larger
+    along entries; None if it is equal.
     """
     each = np.ones(len(moment)) if importance is None else importance
     levels = [np.flatnonzero(each == one) for one in np.unique(each)[::-1]]
@@ -512,14 +510,14 @@ def whitening(
     for i, level in enumerate(levels):
         edge = noises[i] * math.sqrt(2 * len(level))
         floors[level] = min(max(edge, 1e-3 * usual), usual)
-        most = math.inf if i == 0 else float((each[level] ** 2).sum())  # all that a level can have
+        most = math.inf if i == 0 else float((each[level] ** 2).sum())  # most that a level can have
         hidden = max(hidden, min(edge, most) / 2)
     units = np.sqrt(floors / floors.max())
     values, vectors = np.linalg.eigh(moment / np.outer(units, units))
     weights = vectors / np.sqrt(np.maximum(values, floors.max())) / units[:, None]
     counting = (vectors**2 * (each**2 / floors)[:, None]).sum(axis=0)
     clear = counting > _COUNTING
-    clear |= not clear.any()  # noise hides all of them alike
+    clear |= not clear.any()  # noise hides all of them equally
     curvature = np.clip(values / np.maximum(values, floors.max()), 0.0, 1.0)
     return Whitening(weights, clear, curvature, 1 + hidden, noise)
 
@@ -527,14 +525,14 @@ def whitening(
 def _without_noise_of_levels(
     moment: np.ndarray, noises: list[float], levels: list[np.ndarray], each: np.ndarray
 ) -> np.ndarray:
-    """What noise leaves of blocks of a moment: those of entries that count alike, and others."""
+    """Shrink blocks of a moment for noise: those of entries of equal importance, and others."""
     found, mean = np.empty_like(moment), None
     for i, one in enumerate(levels):
         own, square, noise = moment[np.ix_(one, one)], float(each[one[0]]) ** 2, noises[i]
         if mean is None:
             found[np.ix_(one, one)] = without_noise(own, noise)
             mean = max(float(np.trace(own)) / len(one), _FAINT)
-        else:  # that of the first level, where noise hides its own
+        else:  # that of the first level, if noise hides its own
             unsure = (noise / square) ** 2 / len(one)
             own_mean = float(np.trace(own)) / len(one) / square
             mean_here = (_SPREAD * own_mean + unsure * mean) / (_SPREAD + unsure)
@@ -550,8 +548,8 @@ def _without_noise_of_levels(
 class Path:
     """Points of a descent from zero by one step size, and the noisy gradients released there.
 
-    What is said here is postprocessing. A gradient is ``M w - b`` and noise, which moves later
-    points but not its own.
+    The methods are postprocessing. A gradient is ``M w - b`` plus noise, which moves later points
+    but not its own.
     """
 
     points: np.ndarray  # (t, p, c): points, and gradients of the mean loss
@@ -560,19 +558,19 @@ class Path:
     noise: float  # Standard deviation of each entry of a gradient
 
     def along_some(self, directions: np.ndarray) -> Path:
-        """The same of some coordinates."""
+        """Return the path restricted to these directions."""
         return replace(
             self, points=self.points[:, directions], gradients=self.gradients[:, directions]
         )
 
     def curvature(self, least: float = 0.0) -> float:
-        """By how much gradients grow along the path, on average over what noise moved, up to 1.
+        """Return the curvature along the path, averaged over what noise moved, at most 1.
 
-        That of white rows is 1. It is less where scales are too large, rows have fewer
-        directions than entries, or gradients are clipped, and noise adds up over more steps
-        there. What tells it is the least-squares slope of gradients on points, less what that has
-        of noise: that of earlier gradients is in the points, and in the mean of the gradients.
-        This is the mean of all values from `least` on, by how likely they make that slope.
+        It is 1 for white rows. It is less if scales are too large, rows have fewer directions than
+        entries, or gradients are clipped, and noise adds up over more steps then. It is estimated
+        by the least-squares slope of gradients on points, less the part of noise in that slope:
+        noise of earlier gradients is in the points, and in the mean of the gradients. The result is
+        the mean of all values from `least` on, by their likelihood given that slope.
         """
         apart = self.points - self.points.mean(axis=0)
         slope, square = float((apart * self.gradients).sum()), float((apart**2).sum())
@@ -585,10 +583,10 @@ class Path:
         return float((chances * values).sum() / chances.sum())
 
     def swings(self) -> bool:
-        """Whether the last gradient points back, and is about as long as the one before or longer.
+        """Return whether the last gradient points back, and is about as long as the previous one.
 
-        It must be seen beside noise, of which that of one gradient is in the next as well, and be
-        long enough to matter for standardised targets.
+        It may also be longer. It must be visible beside noise (the noise of one gradient is in the
+        next as well), and be long enough to matter for standardised targets.
         """
         if len(self.gradients) < 2:
             return False
@@ -599,20 +597,21 @@ class Path:
         return wide and product < -math.sqrt(squares[0] * squares[1]) / 2
 
     def swing(self) -> np.ndarray:
-        """Direction (p,) in which the last two gradients differ most."""
+        """The direction (p,) in which the last two gradients differ most."""
         return np.linalg.svd(np.diff(self.gradients[-2:], axis=0)[0], full_matrices=False)[0][:, 0]
 
     def explained(self) -> np.ndarray:
-        """Twice what the mean loss has fallen by along the path, (c,), without clipping."""
+        """Return twice the decrease of the mean loss along the path, (c,), without clipping."""
         moved, middle = np.diff(self.points, axis=0), self.gradients[1:] + self.gradients[:-1]
         of_noise = self.rate * moved[:, :, 0].size * self.noise**2
         return -(moved * middle).sum(axis=(0, 1)) - of_noise
 
     def along(self, found: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Curvature along each column of weights (p, c), (c,): what gradients grow by on that line.
+        """Return the curvature along each column of weights (p, c), (c,): growth of gradients.
 
-        `weights` are those of the noise of each gradient in what was found. A direction of much
-        curvature, such as an offset of many columns, may have most of it and little of the path.
+        `weights` are those of the noise of each gradient in the result. A direction of much
+        curvature, such as an offset of many columns, may have most of the result and little of the
+        path.
         """
         p, length = len(found), np.maximum(np.linalg.norm(found, axis=0), 1e-300)
         at, slopes = (
@@ -622,18 +621,19 @@ class Path:
         return (apart * (slopes - own)).sum(axis=0) / np.maximum((apart**2).sum(axis=0), 1e-300)
 
     def _pull(self, count: int, curvature: float) -> float:
-        """What noise takes from the product of the means of so many points and gradients."""
+        """Return what noise subtracts from the product of means of `count` points and gradients."""
         steps = np.arange(count)
         left = (1 - self.rate * curvature) ** steps
         moved = (1 - left) / curvature if curvature > 0 else self.rate * steps
         return self.points[0].size * self.noise**2 * float(moved.sum()) / count**2
 
     def not_beyond(self, first: int, curvature: float) -> np.ndarray:
-        """Factor in [0, 1] of each column of the mean of points after `first`, (c,).
+        """Return a factor in [0, 1] of each column of the mean of points after `first`, (c,).
 
-        Along the line from zero the loss falls, as its gradient at zero says, and is least where
-        the gradient is across. Beyond, it points back: so it does where steps have overshot. Noise
-        gets the benefit of the doubt, which the factor of James and Stein takes care of.
+        Along the line from zero the loss falls, as its gradient at zero shows, and is least where
+        the gradient is orthogonal to the line. Beyond, the gradient points back: so it does if
+        steps have overshot. In doubt this counts as noise, which the factor of James and Stein
+        takes care of.
         """
         last, columns = self.points[first + 1 :], self.points.shape[2]
         if not len(last):
@@ -646,10 +646,11 @@ class Path:
 
 
 def curvature_left(noise: float, c: int) -> float:
-    """Curvature of white rows that clipping leaves, for standard normal targets, by such noise.
+    """Return the curvature of white rows that clipping leaves, for standard normal targets.
 
-    A residual r of c entries is cut to the length R. Its derivative is on average the chance that
-    it is not cut, and of all directions but that of r, ``R / |r|`` where it is.
+    A residual r of c entries is cut to the length R, which follows from `noise`. Its derivative is
+    on average the probability that it is not cut, and in all directions but that of r, ``R / |r|``
+    if it is cut.
     """
     cut = math.sqrt(c) * auto.regression_clip(noise)
     left = float(special.gammainc(c / 2, cut**2 / 2))
@@ -663,18 +664,19 @@ def curvature_left(noise: float, c: int) -> float:
 def found_on(
     path: Path, plan: TrainingPlan, found: np.ndarray, least: float
 ) -> tuple[np.ndarray, float]:
-    """Factors of the columns of the mean (p, c) of the last points, and their noise before that.
+    """Return factors of the columns of the mean (p, c) of last points, and the noise before them.
 
-    `least` is the curvature of white rows by public numbers: what is found is not below, since a
-    curvature that noise has made too small would send weights far beyond the minimum.
+    `least` is the curvature of white rows by public numbers: the estimated curvature is not below
+    it, since a curvature that noise has made too small would send weights far beyond the minimum.
 
-    Small steps, and those that clipping makes small, end on the way. What is left of it follows
-    from the curvature of the path, or along what was found where that is larger; and the whole way
-    is what is looked for. Of that, noise leaves the share of James and Stein (1961), with which the
-    error of predictions is below that of zero weights on average, whatever the weights are.
-    Weights of white rows that explain all of a standardised target have the length 1. What is
-    reached of them at the least curvature, beside the noise there, is the most that is taken to be
-    theirs unless it is clear that it is not. Where gradients point back, less is left.
+    Small steps, and steps that clipping makes small, end on the way to the minimum. The remaining
+    way follows from the curvature of the path, or from the curvature along the result if that is
+    larger; and the end of the whole way is the estimate. Of this estimate, noise leaves the share
+    of James and Stein (1961), with which the error of predictions is below that of zero weights on
+    average, whatever the weights are. Weights of white rows that explain all of a standardised
+    target have the length 1. The part of them that is reached at the least curvature, beside the
+    noise there, is the assumed largest length, unless the weights are clearly longer. If gradients
+    point back, less is left.
     """
     reached, most, weights = whole_way(path, plan, found, least)
     each = path.noise * float(np.linalg.norm(weights))
@@ -687,9 +689,10 @@ def found_on(
 def whole_way(
     path: Path, plan: TrainingPlan, found: np.ndarray, least: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Share of the way that columns of `found` have gone, what is not beyond, and noise of steps.
+    """Return the share of the way gone, the factor against overshooting, and weights of noise.
 
-    The first two are (c,), and the last are weights of the noise of each step, (n_iter,).
+    The first two are (c,), for the columns of `found`, and the last are weights of the noise of
+    each step, (n_iter,).
     """
     curvature = path.curvature(least)
     weights = plan.noise_at(curvature)
@@ -699,11 +702,12 @@ def whole_way(
 
 
 def white_weights(steps: Steps, white: Whitening, least: float) -> WhiteWeights:
-    """Where steps would have ended along all of the way, and what noise and chance did to that.
+    """Return weights at the end of the whole way, with their noise and chance variances.
 
     Directions of little curvature, which noise of the second moment hides, have gone a part of
-    their way, and chance as much of its own. How much of the targets the steps have explained, the
-    gradients tell along the path: what they have of noise, and the steps after them, is known.
+    their way, and chance the same part of its own. The released gradients show how much of the
+    targets the steps have explained along the path: their noise, and that of the steps after them,
+    is known.
     """
     clear, path, plan = white.clear, steps.path.along_some(white.clear), steps.plan
     reached, most, weights = whole_way(path, plan, steps.found[clear], least)
@@ -711,7 +715,7 @@ def white_weights(steps: Steps, white: Whitening, least: float) -> WhiteWeights:
     usual, curvature = path.curvature(least), np.maximum(white.curvature[clear], 1e-6)
     each = path.noise * float(np.linalg.norm(weights)) * whole
     noise = (plan.noise_beside(usual * curvature, usual)[:, None] * each) ** 2
-    different, places = np.unique(usual * curvature, return_inverse=True)  # most are alike
+    different, places = np.unique(usual * curvature, return_inverse=True)  # most are equal
     gone = np.array([plan.reached_at(one) for one in different.tolist()])[places]
     return WhiteWeights(
         mixing=steps.mixing[:, clear],
@@ -725,10 +729,10 @@ def white_weights(steps: Steps, white: Whitening, least: float) -> WhiteWeights:
 
 
 def james_stein(weights: np.ndarray, noise: float, signal: float = math.inf) -> np.ndarray:
-    """Factor in [0, 1] of each column of noisy weights of shape (p, c).
+    """Return a factor in [0, 1] of each column of noisy weights of shape (p, c).
 
-    Weights that are no longer than noise alone may well be are taken to be zero. The square of
-    their length without noise is taken to be at most `signal`, unless they are clearly longer.
+    Weights that are no longer than noise alone may well be are set to zero. The square of their
+    length without noise is assumed to be at most `signal`, unless they are clearly longer.
     """
     p, squares = len(weights), np.maximum((weights**2).sum(axis=0), 1e-300)
     usual = max(0, p - 2) * noise**2

@@ -1,14 +1,15 @@
-"""Which columns matter: what a descent has released so far says how its rows are weighed next.
+"""Relevance of columns: earlier releases of a descent determine the later weights of its rows.
 
 Design note. Rows of a table have a norm of at most 1, of which each column of the table has a
 share. The noise of a score does not depend on how many columns there are, but a column can only be
-learned by the share that it has: columns that say nothing take it from those that do. The weights
-that were released after some steps tell which are which. So the descent goes on with other shares,
-in one run: weights are rewritten so that scores stay what they are, and steps, noise and their
-number are those of a descent that changes nothing. If all columns turn out alike, so does what is
-learned. This is automatic relevance determination (MacKay, 1994) inside of a descent.
+learned by its share: irrelevant columns take share from relevant ones. The weights that were
+released after some steps show which columns are relevant. So the descent continues with other
+shares, in one run: weights are rewritten so that scores stay unchanged, and steps, noise and the
+number of steps are those of a descent that changes nothing. If all columns turn out equally
+relevant, the learned model stays the same. This is automatic relevance determination (MacKay, 1994)
+inside of a descent.
 
-Privacy: everything here is made of released weights and public numbers. Rows that are weighed by
+Privacy: everything here is made of released weights and public numbers. Rows that are weighted by
 released numbers are still functions of their own record, and each gradient is clipped to the same
 norm, whatever the numbers are.
 """
@@ -24,15 +25,15 @@ import numpy as np
 from dpsubspace._core.ground.arrays import Array, as_like, namespace, to_numpy
 from dpsubspace._core.solvers.descent import TrainingPlan
 
-# When shares change, as parts of the steps; how much of its first share a group keeps whatever is
-# found. Chosen while looking at ten tables with and without columns that tell nothing
+# When shares change, as parts of the steps; and the part of its first share that a group always
+# keeps. Chosen while looking at ten tables with and without irrelevant columns
 # (benchmarks/pages/table_columns.md), a few seeds each.
 _TURNS, _KEPT = (0.15, 0.25, 0.4, 0.55), 0.15
 _ADDING = 0.25  # The turn at which columns are added
-# When penalties follow from weights again, and weights from penalties, where little is clipped.
+# When penalties follow from weights again, and weights from penalties, if little is clipped.
 _LATER = (0.25, 0.4, 0.55, 0.65, 0.75, 0.85)
-_CURVATURES = 8  # between which what noise leaves in weights is interpolated
-_STABLE = 0.5  # most that a penalty times the learning rate can be
+_CURVATURES = 8  # between which noise in weights is interpolated
+_STABLE = 0.5  # largest product of a penalty and the learning rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Groups:
 
 
 class Added(Protocol):
-    """Columns that are made of the first p of a row, and the share that they have of its norm."""
+    """Columns that are made of the first p columns of a row, and their share of the row's norm."""
 
     @property
     def width(self) -> int: ...
@@ -59,10 +60,10 @@ class Relevance:
     """Shares of groups during one descent of weights (width, c), the first p of which are grouped.
 
     `each` is the standard deviation of the noise of an entry of a mean gradient. `interactions`
-    makes more columns of the shares that were found, (g,), or none: the descent goes on with these
-    as well, from weights of 0. `n_samples` is the number of records, for losses of probabilities
-    that may be penalised by what was found; None leaves the penalty of the plan. `opened` is how
-    far clipping is given up, from 0 to 1.
+    makes more columns from the current shares, (g,), or none: the descent continues with these as
+    well, from weights of 0. `n_samples` is the number of records, for losses of probabilities with
+    penalties that follow from released weights; None leaves the penalty of the plan. `opened` is
+    how far clipping is given up, from 0 to 1.
     """
 
     def __init__(
@@ -80,19 +81,19 @@ class Relevance:
         self._turns = {round(turn * plan.n_iter) for turn in _TURNS} - {0}
         self._later = {round(turn * plan.n_iter) for turn in _LATER if opened}
         self._opened, self._n_samples = opened, n_samples
-        self._penalties = np.zeros(len(groups.shares) + 1)  # and that of columns that were added
+        self._penalties = np.zeros(len(groups.shares) + 1)  # and that of added columns
         self._more, self._adding = interactions, max(1, round(_ADDING * plan.n_iter))
         self.added: Added | None = None  # columns behind the first p
-        self._beside = np.zeros(plan.n_iter)  # as `_carried`, of these columns
+        self._beside = np.zeros(plan.n_iter)  # as `_carried`, for these columns
         self._sizes = np.bincount(groups.of, minlength=len(groups.shares))
         self._shares = groups.shares
-        # (n_iter, g): what the noise of each step is multiplied by in the weights that stand for it
-        # on rows that are not weighed.
+        # (n_iter, g): factor of each step's noise in the equivalent weights of rows without
+        # weighting.
         self._carried = np.ones((plan.n_iter, len(groups.shares)))
 
     @property
     def columns(self) -> np.ndarray:
-        """What columns are multiplied by now, (p,), and those that were added, if any."""
+        """The current factors of the columns, (p,), and the added columns, if any."""
         own = self._of_groups[self._groups.of]
         if self.added is None:
             return own
@@ -100,12 +101,12 @@ class Relevance:
 
     @property
     def _of_groups(self) -> np.ndarray:
-        """What columns of groups are multiplied by now, (g,)."""
+        """Return the current factors of the columns of groups, (g,)."""
         left = 1.0 if self.added is None else 1.0 - self.added.share
         return np.sqrt(left * self._shares / self._groups.shares)
 
     def turn(self, t: int, *params: Array) -> tuple[Array, ...] | None:
-        """Weights and their velocity for new shares, where these change before step `t`."""
+        """Return weights and their velocity for new shares, if shares change before step `t`."""
         if t in self._later - self._turns and self._n_samples is not None:
             self._penalise(t, params[0])
             return params
@@ -129,10 +130,10 @@ class Relevance:
         return tuple(self._times(kept / self.columns, each) for each in params)
 
     def _penalise(self, t: int, params: Array) -> None:
-        """Find penalties by what was released before step `t`."""
+        """Compute penalties from the weights that were released before step `t`."""
         groups, carried, columns = self._groups, self._carried[:t], self.columns
         if self._opened and self.added is not None:
-            # All that were added are one more group.
+            # All added columns are one more group.
             more, number = self.added, len(groups.shares)
             of = np.append(groups.of, np.full(more.width, number))
             groups = Groups(of, np.append(groups.shares, more.share))
@@ -147,10 +148,10 @@ class Relevance:
     def _noise_before(
         self, t: int, groups: Groups, carried: np.ndarray, n_outputs: int
     ) -> np.ndarray:
-        """Squares of noise in groups of weights before step `t`, on average, (g,).
+        """Return mean squares of the noise in groups of weights before step `t`, (g,).
 
-        Curvature pulls weights back from where noise takes them: that of the penalty, and where
-        little is clipped, that of the loss too.
+        Curvature pulls weights back from where noise moves them: the curvature of the penalty, and
+        if little is clipped, that of the loss too.
         """
         sizes = np.bincount(groups.of, minlength=len(groups.shares))
         if not self._opened:
@@ -165,7 +166,7 @@ class Relevance:
         return found * self._each**2 * sizes * n_outputs
 
     def widened(self, entries: Array, value: float) -> Array:
-        """Entries (width, c) of columns, with one value for those that were added."""
+        """Return entries (width, c) of columns, with one value for added columns."""
         if self.added is None:
             return entries
         xp, p = namespace(entries), len(self._groups.of)
@@ -173,9 +174,9 @@ class Relevance:
         return xp.concat([entries[:p, :], more, entries[p:, :]], axis=0)
 
     def penalty(self, like: Array) -> Array:
-        """Penalty on the square of each weight as it is now, halved, (width, 1).
+        """Return the current penalty on the square of each weight, halved, (width, 1).
 
-        That of the plan at least, which bounds the noise that is left in weights
+        It is at least that of the plan, which bounds the noise that is left in weights
         (:func:`~dpsubspace._core.solvers.descent.noise_of_descent`).
         """
         of, least = self._groups.of, self._plan.alpha
@@ -187,13 +188,13 @@ class Relevance:
         return as_like(found, like)[:, None]
 
     def unweighed(self, weights: Array) -> Array:
-        """Weights of the columns as they are, with the same scores."""
+        """Return weights of the original columns that give the same scores."""
         return self._times(self.columns, weights)
 
     def noise(self, weights: np.ndarray) -> np.ndarray:
-        """Noise in these weights, (width,), beside that of a descent that changes no shares.
+        """Return the noise in these weights, (width,), over that of a descent with fixed shares.
 
-        There, the noise of each step has these `weights`, (n_iter,).
+        In that descent, the noise of each step has these `weights`, (n_iter,).
         """
         size = max(float(np.linalg.norm(weights)), 1e-300)
         found = np.sqrt(weights**2 @ self._carried**2) / size
@@ -209,17 +210,17 @@ class Relevance:
 def shrunk(
     energies: np.ndarray, noise: np.ndarray, first: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What groups are multiplied by, and their next shares, (g,) each.
+    """Return the factors of the groups, and their next shares, (g,) each.
 
-    `energies` are squared norms of the groups of weights, of which `noise` is what noise adds on
-    average. `first` are the shares that groups began with.
+    `energies` are squared norms of the groups of weights, to which noise adds `noise` on average.
+    `first` are the initial shares of the groups.
 
-    A penalty on weights counts the square of one over the share of its group, so that shares in
-    proportion to the norms of weights make it least. The norms are those without noise. Shares move
-    as far as groups that stand out are clear of noise: where it hides all, nothing tells which to
-    choose. Groups in which there is little beside noise are shrunk (James and Stein, 1961), and
-    that the more, the fewer of all groups stand out: among a few that all matter, one that is faint
-    after some steps will not be so at the end.
+    A penalty on weights counts the square of a weight over the share of its group, so that the
+    penalty is least for shares in proportion to the norms of weights. The norms are those without
+    noise. Shares move as far as groups that stand out are clear of noise: if noise hides all
+    groups, nothing shows which to choose. Groups with little beside noise are shrunk (James and
+    Stein, 1961), the more the fewer of all groups stand out: among a few groups that all matter, a
+    group that is faint after some steps will not be so at the end.
     """
     clear = np.maximum(energies - noise, 0.0)
     if not 1e-200 < clear.max() < 1e200:  # nothing stands out, or squares leave the range
@@ -242,17 +243,17 @@ def penalties(
     n_samples: int,
     least: float,
 ) -> np.ndarray:
-    """Penalty on the squares of the weights of each group, halved, by the mean loss; (g,).
+    """Return half the penalty on squared weights of each group, for the mean loss, (g,).
 
-    `energies` are squared norms of the groups of weights, of which `noise` is what noise of privacy
-    adds on average. `least` is what penalties are at least; if it is 0, there are none.
+    `energies` are squared norms of the groups of weights, to which privacy noise adds `noise` on
+    average. `least` is the lower bound of the penalties; if it is 0, there are none.
 
-    Weights of a group are taken to be normal, with a variance that makes the weights that were
-    found most likely (the evidence of MacKay, 1992): the penalty is ``d / (n |w|^2)``, where d
-    counts the weights that the rows, and not the penalty, decide. The curvature of the loss that d
-    follows from is that of equally frequent classes, and of columns that fill their ranges. Noise
-    of privacy holds weights back from the chance of single rows, as a penalty would: a penalty
-    counts as far as that chance is not hidden by noise.
+    Weights of a group are assumed to be normal, with the variance that makes the estimated weights
+    most likely (the evidence of MacKay, 1992): the penalty is ``d / (n |w|^2)``, where d counts the
+    weights that the rows decide, and not the penalty. The curvature of the loss, from which d
+    follows, is that of equally frequent classes, and of columns that fill their ranges. Privacy
+    noise keeps weights from following the chance of single rows, as a penalty would: a penalty
+    counts as far as noise does not hide that chance.
     """
     bent, classes = curvatures(groups, n_outputs), max(n_outputs, 2)
     sizes = np.bincount(groups.of, minlength=len(groups.shares)).astype(np.float64)
@@ -267,10 +268,10 @@ def penalties(
 
 
 def curvatures(groups: Groups, n_outputs: int) -> np.ndarray:
-    """Curvature of the log loss by weights of each group, for equally frequent classes, (g,)."""
+    """Return the curvature of the log loss by weights of each group, for balanced classes, (g,)."""
     sizes, classes = np.bincount(groups.of, minlength=len(groups.shares)), max(n_outputs, 2)
     return groups.shares / np.maximum(sizes, 1.0) * (classes - 1) / classes**2 / 2
 
 
-# Until the number of decided weights settles; what leaves next to nothing of a weight.
+# Rounds until the number of decided weights settles; limit that leaves almost nothing of a weight.
 _ROUNDS, _MOST = 3, 100.0
