@@ -1,10 +1,10 @@
-"""Public maps of the counts of columns in cells: what is released of columns of unknown units.
+"""Public maps of counts in cells: releases for columns of unknown units.
 
-Design note. A column is spread over many cells, of which noise hides each. So no count is released
-as it is, but a public linear map of the counts, whose entries add up nearby cells: a record still
-moves it by 1, while a column that is spread over a few octaves shows three times as clearly. What
-comes out is compared with what each distribution of a public list would have given. That is
-postprocessing: the likelihood of a distribution is known, since that of the noise is.
+Design note. A column is spread over many cells, and noise hides each of them. So no count is
+released directly, but a public linear map of the counts, whose entries add up nearby cells: a
+record still moves it by 1, while a column that is spread over a few octaves shows three times as
+clearly. The released map is compared with what each distribution of a public list would have given.
+That is postprocessing: the likelihood of a distribution is known, since that of the noise is.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.counts import TOGETHER, cell_counts, places
 from dpsubspace._core.statistics.shapes import Shapes, wide_shapes
 
-# Where the numbers come from: those on which bounds or exactness rest follow from what stands
-# beside them. All others were chosen by hand, as those of scales.py.
+# Origin of these numbers: those on which bounds or exactness rest follow from the text beside them.
+# All others were chosen by hand, like those of scales.py.
 
 # Octaves on either side of 1.
 _OCTAVES = 64
@@ -37,37 +37,38 @@ CELL = 2 * REACH / N_CELLS
 # Entries of a public map are whole multiples of this, so that sums of them are exact.
 GRAIN, _EXACT = 2.0**-20, 2**32
 
-# By how much a column may differ from the nearest distribution of a list, for each entry of what
-# is released of it.
+# Allowed difference between a column and the nearest distribution of a list, for each released
+# entry.
 MISFIT = 0.01
 
-# How far the middle of a column is taken to be from where octaves have it, in its own units, and
-# how sizes are taken to spread over octaves that they were rounded to.
+# Assumed distance of a column's middle from the location that octaves give, in its own units, and
+# assumed spread of sizes over the octaves that they were rounded to.
 OFF, ROUNDED = 1.0, (0.25, 0.5, 0.25)
 
-# Share of the prior of a column's size that is learned from all columns, and the width, in
-# octaves, of the part that is not and of what one column tells of another.
+# Share of the prior of a column's size that is learned from all columns; and the width, in octaves,
+# of the other part and of the information that one column gives about another.
 _POOLED, _ANYWHERE, _ALIKE = 0.7, 12.0, 1.5
 
-# A column is found where its size, or that of most of its values, is in a window of 5 octaves with
-# this probability. A few values far out, which noise hides, may leave only the latter to be seen;
-# a size that is too large is mended from nearer, and a column that is not found is lost.
-# Of 320 made-up columns, 500 to 1,000 rows at epsilon 0.3 and 1, the window of the size alone
+# A column is found if its size, or that of most of its values, is in a window of 5 octaves with
+# this probability. A few values far out, which noise hides, may leave only the size of most values
+# visible; a size that is too large is corrected in smaller cells, and a column that is not found is
+# lost. Of 320 made-up columns, 500 to 1,000 rows at epsilon 0.3 and 1, the window of the size alone
 # left out 40 to 50, and this rule 29 to 41: codes and tails beside zeros, which noise hides.
 _SURE = 0.8
 
-# Standard deviation of a place in an octave over the middle of that, and the number of octaves
-# at the low end that are those of columns with nothing but zeros, and at the high end of what may
-# be any size beyond.
+# Standard deviation of a position in an octave over the octave's middle; the number of octaves at
+# the low end that stand for columns of nothing but zeros; and the number at the high end that stand
+# for any larger size.
 _IN_OCTAVE, _NOTHING, _OUTERMOST = 0.15, 3, 3
 
 
 @dataclass(frozen=True)
 class QuantileChoice:
-    """Which of the likely values to choose for a group of columns.
+    """Choice among the likely values for a group of columns.
 
     `coarse` and `fine` are the quantiles of size and of scale, and `window` the octaves about the
-    former that tell where the column lies. Scales may be `narrow`, below what cells tell, or not.
+    chosen size that determine the location of the column. Scales may be `narrow`, below the
+    resolution of cells, or not.
     """
 
     coarse: float
@@ -76,7 +77,7 @@ class QuantileChoice:
     narrow: bool
 
 
-# Scales of columns err to the side of those that are too large. Those of targets do not.
+# Scales of columns err to the side of too large. Those of targets do not.
 COLUMNS, TARGETS = QuantileChoice(0.8, (-2, 0), 0.6, False), QuantileChoice(0.5, (-1, 1), 0.5, True)
 
 
@@ -84,13 +85,13 @@ COLUMNS, TARGETS = QuantileChoice(0.8, (-2, 0), 0.6, False), QuantileChoice(0.5,
 class CellMap:
     """Public linear map of the counts of cells: `matrix` has one row for each cell.
 
-    Proof of the bounds: a record that is in cell i of a column adds row i to what is released of
-    that column. When it becomes null it takes that away, and when it is replaced, another row is
-    there instead. The bounds are the largest norm of a row and the largest distance of two, of the
-    matrix as it is used, a cell that counts for nothing among them. Entries are whole multiples of
-    2^-20, at most 1 in size, so that their sums over up to 2^32 records are exact. With more
-    records, or where one has several rows and so parts in several cells, counts are exact as well,
-    but their products with m cells are off by up to ``m u n`` for n records, an entry.
+    Proof of the bounds: a record that is in cell i of a column adds row i to the release of that
+    column. When it becomes null this row is removed, and when it is replaced, another row is there
+    instead. The bounds are the largest norm of a row and the largest distance of two, of the matrix
+    as it is used, including a cell that counts for nothing. Entries are whole multiples of 2^-20,
+    at most 1 in size, so that their sums over up to 2^32 records are exact. With more records, or
+    if one has several rows and so parts in several cells, counts are exact as well, but each entry
+    of their products with m cells is off by up to ``m u n`` for n records.
     """
 
     matrix: np.ndarray
@@ -99,7 +100,7 @@ class CellMap:
 
     @classmethod
     def of_kernel(cls, kernel: np.ndarray) -> CellMap:
-        """Map whose rows have `kernel` as their products, but for what is too small to matter."""
+        """Return a map whose rows have `kernel` as their products, up to negligible eigenvalues."""
         values, vectors = np.linalg.eigh(kernel)
         used = values > 1e-3
         matrix = np.rint(vectors[:, used] * np.sqrt(values[used]) / GRAIN) * GRAIN
@@ -111,11 +112,11 @@ class CellMap:
         return cls(matrix, norm, max(norm, math.sqrt(apart.max()) * rounding))
 
     def of_counts(self, counts: np.ndarray, records: Records) -> BoundedSum:
-        """Map the counts of columns, (c, n_cells), of which a record is in one cell a column.
+        """Map the counts of columns, (c, n_cells); a record is in one cell per column.
 
-        Proof of the bounds: of each of the c columns a record moves what is released by at most the
-        bound of this map, so of all of them by ``sqrt(c)`` times that. Where products are rounded,
-        a column has k of them, which adds ``sqrt(k)`` times what one is off by.
+        Proof of the bounds: in each of the c columns a record moves the release by at most the
+        bound of this map, so for all of them by ``sqrt(c)`` times that. If products are rounded, a
+        column has k of them, which adds ``sqrt(k)`` times the error of one.
         """
         root, (m, k) = math.sqrt(len(counts)), self.matrix.shape
         exact = records.n <= _EXACT and not records.grouped
@@ -149,13 +150,13 @@ class Noisy:
 
     @classmethod
     def nothing(cls, n_columns: int) -> Noisy:
-        """Of equal cells of columns of which nothing is known: all is as likely."""
+        """Return the state before a release of equal cells: all distributions fit equally well."""
         return cls(
             np.zeros((n_columns, cell_map().matrix.shape[1])), np.full((n_columns, 1), np.inf)
         )
 
     def log_likelihoods(self, expected: Expected, columns: slice | int) -> np.ndarray:
-        """Of distributions that give this, up to a constant: (columns, h)."""
+        """Return log likelihoods of these distributions, up to a constant: (columns, h)."""
         logs = self.values[columns] @ expected.values.T
         logs -= expected.half_squares
         logs /= self.variance[columns] + MISFIT**2
@@ -165,8 +166,8 @@ class Noisy:
         return Noisy(self.values[some], self.variance[some])
 
     def with_more(self, more: Noisy) -> Noisy:
-        """Weighted means with what was released of the same again."""
-        share = more.variance / (more.variance + self.variance)  # of what was known
+        """Return means weighted by variances with another release of the same map."""
+        share = more.variance / (more.variance + self.variance)  # weight of the earlier values
         return Noisy(share * self.values + (1 - share) * more.values, (1 - share) * more.variance)
 
     def or_other(self, other: Noisy, chosen: np.ndarray) -> Noisy:
@@ -197,9 +198,9 @@ def released_maps(
 
 @cache
 def octave_map() -> CellMap:
-    """Map of octaves of either sign: near ones count for each other, of the other sign for half.
+    """Map of signed octaves: near ones count for each other, and less so across signs.
 
-    0 and what is next to it count for nothing: a column that has nothing else has no scale.
+    0 and values next to it count for nothing: a column that has nothing else has no scale.
     """
     octave = np.arange(-2 * _OCTAVES, 2 * _OCTAVES + 1)
     size, sign = np.abs(octave), np.sign(octave)
@@ -210,14 +211,14 @@ def octave_map() -> CellMap:
 
 @cache
 def cell_map() -> CellMap:
-    """Map of equal cells, those beyond them, and a last one for what counts for nothing."""
+    """Map of equal cells, the cells beyond them, and a last one that counts for nothing."""
     edges = cell_edges()
     middle = np.concatenate([[-1.2 * REACH], (edges[1:] + edges[:-1]) / 2, [1.2 * REACH]])
     return half_smoothed(middle)
 
 
 def half_smoothed(middle: np.ndarray) -> CellMap:
-    """Map of cells, half of it each for itself and half with those within about 1 of it."""
+    """Map of cells: half of each counts for itself and half with those within about 1 of it."""
     apart = middle[:, None] - middle
     kernel = np.zeros((len(middle) + 1, len(middle) + 1))
     kernel[:-1, :-1] = 0.5 * np.eye(len(middle)) + 0.5 * np.exp(-0.5 * apart**2)
@@ -229,7 +230,7 @@ def cell_edges() -> np.ndarray:
 
 
 def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Counts of columns in octaves of either sign; NaN counts as 0."""
+    """Return counts of columns in octaves of either sign; NaN counts as 0."""
     n_cells, counts = 4 * _OCTAVES + 1, [np.zeros((0, 4 * _OCTAVES + 1))]
 
     def cells(rows: np.ndarray) -> np.ndarray:
@@ -246,7 +247,7 @@ def in_octaves(columns: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 class CellCounter:
-    """Counts of columns in equal cells, again and again: of those that were moved in between."""
+    """Repeated counts of columns in equal cells; only moved columns are counted anew."""
 
     def __init__(self, columns: np.ndarray, weights: np.ndarray | None):
         self._columns, self._weights = columns, weights
@@ -264,7 +265,7 @@ class CellCounter:
     def _count(self, some: slice, moved: np.ndarray) -> None:
         part, chosen, n_cells = self._columns[:, some], moved - some.start, N_CELLS + 3
         location, unit = self._location[moved], self._unit[moved]
-        # Beyond the last of the cells of a column are those of the next one.
+        # The cells of the next column follow the last cell of a column.
         first = np.arange(len(moved)) * float(n_cells)
 
         def cells(rows: np.ndarray) -> np.ndarray:
@@ -277,7 +278,7 @@ class CellCounter:
             place += N_CELLS / 2 + 1
             np.maximum(place, 0.0, out=place)
             np.minimum(place, N_CELLS + 1.0, out=place)
-            np.fmin(place, N_CELLS + 2.0, out=place)  # of NaN
+            np.fmin(place, N_CELLS + 2.0, out=place)  # for NaN
             place += first
             return place.astype(np.intp)
 
@@ -288,13 +289,13 @@ class CellCounter:
 def in_units(
     rows: np.ndarray, location: np.ndarray, scale: np.ndarray, out: np.ndarray
 ) -> np.ndarray:
-    """Rows less `location` and over `scale`, in float64, put into `out`."""
+    """Subtract `location` from rows and divide by `scale`, in float64, into `out`."""
     with np.errstate(over="ignore"):
         np.subtract(rows, location, out=out)
         return np.divide(out, scale, out=out)
 
 
-# Where columns lie ----------------------------------------------------------------------------
+# Locations of columns -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ class CoarseFit:
 
 @dataclass(frozen=True)
 class _Wide:
-    """Distributions of all sizes, in the order of their octaves, and what they give in octaves."""
+    """Distributions of all sizes, in the order of their octaves, and their expected octave maps."""
 
     expected: Expected
     mean: np.ndarray
@@ -321,7 +322,7 @@ class _Wide:
 def _wide() -> _Wide:
     shapes = wide_shapes()
     octave = _octaves_of(shapes)
-    # Zeros are in no octave: what else there is has about the size of the whole.
+    # Zeros are in no octave: the other values have about the size of the whole.
     apart = (shapes.share > 0) & (shapes.place != 0)
     heap = octave.copy()
     heap[apart] = np.rint(np.log2(np.abs(shapes.place[apart])))
@@ -368,7 +369,7 @@ def _octave_edges() -> np.ndarray:
 
 
 def coarse(octaves: Sequence[Noisy], aims: Sequence[QuantileChoice]) -> list[CoarseFit]:
-    """Fit all columns to distributions of any size, which is more likely to be that of others."""
+    """Fit distributions of any size to all columns; sizes of other columns are more likely."""
     evidence = [_evidence(group) for group in octaves]
     together = np.concatenate([_added(pairs, _pairs().sizes) for pairs in evidence])
     prior = _size_prior(None)
@@ -399,7 +400,7 @@ def _added(logs: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def _size_prior(average: np.ndarray | None) -> np.ndarray:
-    """Prior of the octave of a column's size, from what all columns look like on average."""
+    """Return the prior of the octave of a column's size, from the average over columns."""
     n_octaves = int(_wide().octave.max()) + 1
     octave = np.arange(n_octaves) + first_octave()
     anywhere = np.exp(-0.5 * ((octave - 2) / _ANYWHERE) ** 2)

@@ -31,9 +31,9 @@ from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 # Cells ------------------------------------------------------------------------------------------
 # Counts of the values of columns in cells, chunk by chunk: columns are not copied or sorted.
 #
-# Design note. The bits of a floating-point number tell its octave and, after that, which equal part
-# of the octave it is in. A shift of these bits says exactly which cell a value is in, where a
-# search among the edges would compare it with ten of them. Counts are exact: they do not depend on
+# Design note. The bits of a floating-point number give its octave, followed by the equal part of
+# the octave that it is in. A shift of these bits gives the exact cell of a value, while a search
+# among the edges would compare the value with ten of them. Counts are exact: they do not depend on
 # the order of chunks, or on the number of threads.
 
 # Entries of a chunk of columns, and of a part of it that stays in the cache.
@@ -42,20 +42,20 @@ _CHUNK, _PIECE = 1 << 19, 1 << 16
 # Columns whose counts are kept in the cache together.
 TOGETHER = 128
 
-# Places in question of a column up to which to compare with each is faster than to look them up.
+# Up to this number of wanted places per column, comparing with each is faster than a lookup.
 _COMPARED = 6
 
-# Binary digits of a place that are counted in a second pass, of the few places in question.
+# Binary digits of a place that a second pass counts, for the few wanted places.
 _LATER = 10
 
 
 def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = False) -> np.ndarray:
-    """Integers in the order of `values`, for cells that are equal parts of octaves.
+    """Return integers in the order of `values`, for cells that are equal parts of octaves.
 
-    NaN counts as inf. An octave has 2^digits parts, [a, b) above 0 and their mirror images
-    below. There are `octaves` of them on either side of 1, and values between 2^-octaves and
-    its negative are in place 0. With `closed` all places are [a, b); those below 0 start at -1
-    then, of [-2^-octaves, 0).
+    NaN counts as inf. An octave has 2^digits parts, [a, b) above 0 and their mirror images below.
+    There are `octaves` of them on either side of 1, and values between 2^-octaves and its negative
+    are in place 0. With `closed` all places are [a, b); those below 0 then start at -1, for
+    [-2^-octaves, 0).
 
     Places go from -m to m (closed: from -1 - m), where m is the last part of an octave, which holds
     larger values as well.
@@ -64,8 +64,8 @@ def places(values: np.ndarray, digits: int, octaves: int, *, closed: bool = Fals
         values = values.astype(np.float64, copy=False)
     single = values.dtype == np.float32
     integer, mantissa, bias = (np.int32, 23, 127) if single else (np.int64, 52, 1023)
-    place = np.bitwise_and(values.view(integer), np.iinfo(integer).max)  # of the absolute value
-    below = (values < 0).astype(integer)  # not of -0.0, and not of NaN
+    place = np.bitwise_and(values.view(integer), np.iinfo(integer).max)  # of absolute values
+    below = (values < 0).astype(integer)  # false for -0.0 and NaN
     if closed:
         place -= below  # the next number: [-b, -a) has the sizes (a, b]
     place >>= mantissa - digits
@@ -81,10 +81,10 @@ def cell_counts(
     n_cells: int,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
-    """How many of the numbers that `cells` makes of rows of `columns` are 0, ..., n_cells - 1.
+    """Count the numbers 0, ..., n_cells - 1 among those that `cells` makes of rows of `columns`.
 
-    Where there are `weights` of rows, what they add up to: exactly, since these are whole
-    numbers of steps (see :func:`~dpsubspace._core.rows.records.exact_steps`).
+    If rows have `weights`, return the sums of weights: exactly, since these are whole numbers of
+    steps (see :func:`~dpsubspace._core.rows.records.exact_steps`).
     """
 
     def of_chunk(rows: slice) -> np.ndarray:
@@ -116,14 +116,14 @@ class _Counts:
 
 
 class CountedRanks:
-    """How many values of each column lie before some places.
+    """Ranks of places: how many values of each column lie before them.
 
-    Two passes over the columns, whatever is asked for in a search: one counts what has the same
-    leading digits of the place, and one, when it is needed, the last ten digits of what has the
-    leading digits in question.
+    There are two passes over the columns for each request of a search: one counts values with the
+    same leading digits as a place, and the other, if it is needed, counts the last ten digits of
+    the values that have these leading digits.
 
-    Columns are (n, c). `digits` and `octaves` are as :func:`places` takes them; octaves times
-    2^digits is at least 2^10. Weights are what rows count for, as :func:`cell_counts` takes them.
+    Columns are (n, c). `digits` and `octaves` are as in :func:`places`; octaves times 2^digits is
+    at least 2^10. Weights of rows are as in :func:`cell_counts`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class CountedRanks:
     ):
         self._columns, self._digits, self._octaves = columns, digits, octaves
         self._weights = weights
-        self._first = -(octaves << (digits + 1))  # of the places
+        self._first = -(octaves << (digits + 1))  # first place
         # The last place has a cell of its own.
         self._n_leading = (-2 * self._first >> _LATER) + 1
         n_columns = columns.shape[1]
@@ -149,7 +149,7 @@ class CountedRanks:
         return place
 
     def before(self, wanted: np.ndarray) -> np.ndarray:
-        """Values before the places `wanted`, an integer array (c, k) that counts from 0."""
+        """Count values before the places `wanted`, an integer array (c, k) that counts from 0."""
         leading, last = wanted >> _LATER, wanted & ((1 << _LATER) - 1)
         ranks = np.take_along_axis(self._before, leading, axis=1)
         if not last.any():
@@ -167,7 +167,7 @@ class CountedRanks:
         def cells(part: np.ndarray) -> np.ndarray:
             place = places(part, self._digits, self._octaves)
             leading = place >> _LATER
-            if self._weights is not None:  # one number for each value, to be weighted by its row
+            if self._weights is not None:  # one number for each value, weighted by its row
                 found = slot.take(leading + self._shift)
                 numbers = (found.astype(np.intp) << _LATER) + (place & ((1 << _LATER) - 1))
                 return np.where(found >= 0, numbers, n_cells)
@@ -187,7 +187,7 @@ class CountedRanks:
         self._known, self._last = known, np.cumsum(counts, axis=1) - counts
 
     def _by_column(self, known: np.ndarray) -> np.ndarray:
-        """Leading digits of the places in question, (k, c): twice or more where there are fewer."""
+        """Return leading digits of wanted places, (k, c), repeated for columns that have fewer."""
         columns = known // self._n_leading
         starts = np.searchsorted(columns, np.arange(len(self._shift)))
         counts = np.diff(starts, append=len(known))
@@ -195,10 +195,10 @@ class CountedRanks:
         return (known[which] - self._shift).astype(np.int32)
 
 
-# Counts that are released -----------------------------------------------------------------------
+# Releases of counts -----------------------------------------------------------------------------
 
-# Octaves on either side of 1 in which values are counted. What is nearer to 0 than the last of
-# them counts as 0, and no bound that is released is smaller, or larger than the other end.
+# Octaves on either side of 1 in which values are counted. Values nearer to 0 than the last octave
+# count as 0, and no released bound is smaller than that, or larger than the other end.
 _OCTAVES = 40
 SMALLEST, LARGEST = 2.0**-_OCTAVES, 2.0**_OCTAVES
 
@@ -208,14 +208,14 @@ def _cells(per_octave: int) -> np.ndarray:
     return np.concatenate([-positive[::-1], [0.0], positive])
 
 
-# Most cells next to each other that a range is looked for in.
+# Largest number of adjacent cells in which a range is searched.
 _LONGEST = 32
 _CELLS = {per_octave: _cells(per_octave) for per_octave in (1, 2)}
 
-# Rows of which numbers are added up together.
+# Number of rows that are added up together.
 _TOGETHER = 1 << 16
 
-# Candidates for a radius over the largest, and how many counts leave one of them.
+# Candidates for a radius, relative to the largest, and the number of counts to select one.
 _RADII = 2.0 ** (-np.arange(64) / 4)
 RADIUS_COUNTS = 6
 
@@ -253,20 +253,20 @@ def noisy_radius(
 
 
 def _count(count: float) -> BoundedSum:
-    """Number of some records; one moves it by 1, replaced or null."""
+    """Make a bounded sum of a number of records; a record moves it by 1, replaced or null."""
     return BoundedSum(np.array([count]), norm_bound=1.0, replace_bound=1.0)
 
 
 def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.ndarray:
-    """Release the mean over records of some numbers in [0, 1] at once.
+    """Release the mean over records of k numbers in [0, 1] at once.
 
-    Of `values` (n, k), what is outside of [0, 1] is clipped, and NaN counts as 0. Those of a row
-    must be the same to the last bit wherever it lies among the others.
+    Entries of `values` (n, k) outside of [0, 1] are clipped, and NaN counts as 0. The values of a
+    row must be the same to the last bit, whatever its position among the rows.
 
-    Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes
-    null, so their vector by at most sqrt(k). The values of others stay what they are, also where a
-    person with more rows moves theirs to other places, and rounding of the sums alone is in the
-    slack of :meth:`~dpsubspace._core.rows.records.Records.slack`. Event: one Gaussian mechanism.
+    Privacy: a record moves each of the k sums by at most 1, whether it is replaced or becomes null,
+    so their vector by at most sqrt(k). The values of other records stay unchanged, even if a person
+    with more rows moves theirs to other positions, and rounding of the sums alone is in the slack
+    of :meth:`~dpsubspace._core.rows.records.Records.slack`. Event: one Gaussian mechanism.
     """
     values, records = rowwise(_in_unit, values), releases.records_of(values)
     total, slack = record_sums(values, records)
@@ -276,7 +276,7 @@ def noisy_shares(values: Array, releases: Releases, name: str = "checks") -> np.
 
 
 def noise_of_shares(noise_multiplier: float, k: int, n_records: int) -> float:
-    """Standard deviation of each of the k means that :func:`noisy_shares` releases."""
+    """Return the standard deviation of each of the k means from :func:`noisy_shares`."""
     return noise_multiplier * math.sqrt(k) / n_records
 
 
@@ -285,10 +285,10 @@ def noisy_parts(
 ) -> tuple[np.ndarray, float]:
     """Release the mean over records of parts of a whole: numbers that add up to at most 1.
 
-    Of `values` (n, k), numbers below 0 and NaN count as 0, and a row that adds up to more than 1 is
-    divided by what it adds up to. `own` is by how many units of rounding a row may differ, in L2
-    norm, where it lies elsewhere among the others. Gives the means and the standard deviation of
-    their noise.
+    In `values` (n, k), numbers below 0 and NaN count as 0, and a row that adds up to more than 1 is
+    divided by its sum. `own` is the number of units of rounding by which a row may differ, in L2
+    norm, at another position among the rows. Return the means and the standard deviation of their
+    noise.
 
     Privacy: a record contributes a vector of numbers from 0 on that add up to at most 1. No norm is
     larger than that sum, so the vector has an L2 norm of at most 1, by which the total moves when
@@ -308,7 +308,7 @@ def noisy_parts(
 
 
 def noise_of_parts(noise_multiplier: float, neighboring_relation: str, n_records: int) -> float:
-    """Standard deviation of the noise of each mean that :func:`noisy_parts` releases, about."""
+    """Return about the standard deviation of the noise of each mean from :func:`noisy_parts`."""
     unit = BoundedSum(np.zeros(1), 1.0, math.sqrt(2)).unit(neighboring_relation)
     return noise_multiplier * unit / n_records
 
@@ -319,7 +319,7 @@ def _in_unit(values: Array) -> Array:
 
 
 def record_sums(values: Array, records: Records, factors: Any = None) -> tuple[np.ndarray, float]:
-    """Sums over records of rows (n_rows, k), and their slack; `factors` (n_rows,) multiply rows."""
+    """Sum rows (n_rows, k) over records, with slack; `factors` (n_rows,) multiply rows."""
     total = sum_over_parts(_sums, values, records, factors)
     return to_numpy(total.value), records.slack(EPS, _TOGETHER)
 
@@ -335,12 +335,12 @@ def _sums(values: Array, records: Records, factors: Array | None) -> Total:
 
 
 def count_noise(noise_multiplier: float, neighboring_relation: str) -> float:
-    """Standard deviation of each count that :func:`noisy_radius` releases."""
+    """Return the standard deviation of each count that :func:`noisy_radius` releases."""
     return noise_multiplier * _count(0.0).unit(neighboring_relation)
 
 
 def count_above_noise(scale: float, per_octave: int = 2) -> float:
-    """Noisy count that one cell in all passes by accident with a probability of 1 in 1000."""
+    """Return a noisy count that empty cells together pass with a probability of 1 in 1000."""
     return scale * float(ndtri(1 - 1e-3 / (len(_CELLS[per_octave]) - 1)))
 
 
@@ -349,8 +349,8 @@ def noisy_range(
 ) -> tuple[float, float, bool]:
     """Release an interval for one column, of shape (n,), and whether it was found.
 
-    See :func:`noisy_ranges`, of which this is the case of one column and two cells an octave.
-    Where noise hides all of the column, the interval is a placeholder, -1 to 1.
+    This is :func:`noisy_ranges` for one column and two cells an octave. If noise hides all of the
+    column, the interval is a placeholder, -1 to 1.
     """
     low, high, found = noisy_ranges(values[:, None], releases, name, stream=stream)
     return (float(low[0]), float(high[0]), True) if found[0] else (-1.0, 1.0, False)
@@ -364,19 +364,20 @@ def noisy_ranges(
     per_octave: int = 2,
     stream: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Release for each column an interval with ends at 0 or powers of 2 that most of it is in.
+    """Release an interval for each column, with ends at 0 or powers of 2, that holds most of it.
 
     The columns (n, c) are private. Values beyond 2^40 count as 2^40, and NaN is in no cell. There
     are `per_octave` cells, 1 or 2, between one power of 2 and the next. `stream` names the stream
-    of noise, where several releases have one name.
+    of noise, if several releases have one name.
 
-    Gives the low and the high ends of the outermost cells, single or next to each other, that are
-    too full for noise (without any, of those that stand out most), and whether any cells were.
+    Return the low and the high ends of the outermost cells, single or adjacent, with counts that
+    noise does not explain (if there are none, of the cells that stand out most), and whether any
+    cells were found.
 
-    Privacy: the counts of all cells of all columns are one release. A record is in one cell a
-    column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most
-    sqrt(2 c) when it is replaced, which takes 1 from one cell a column and adds it to another.
-    What follows is postprocessing. Event: one Gaussian mechanism.
+    Privacy: the counts of all cells of all columns are one release. A record is in one cell per
+    column, so it moves the vector of counts by sqrt(c) when it becomes null, and by at most sqrt(2
+    c) when it is replaced, which takes 1 from one cell per column and adds it to another. The rest
+    is postprocessing. Event: one Gaussian mechanism.
     """
     edges, n_columns = _CELLS[per_octave], values.shape[1]
     counts = _counts(values, per_octave, releases.records_of(values).weights_numpy)
@@ -417,10 +418,10 @@ def _counts(columns: np.ndarray, per_octave: int, weights: np.ndarray | None = N
 
 
 def _stretch(cells: np.ndarray, scale: float, edges: np.ndarray) -> tuple[float, float, bool]:
-    """Ends of the stretch of noisy cells that stands out most, and if noise rarely does so.
+    """Return the ends of the stretch of noisy cells that stands out most, and if it is significant.
 
-    A stretch is of one sign, or the same cells of both. It is found where values are spread
-    over so many cells that noise hides each: `k` cells have the noise of one times sqrt(k).
+    A stretch is of one sign, or the same cells of both. It is found if values are spread over so
+    many cells that noise hides each: the sum of `k` cells has the noise of one times sqrt(k).
     """
     n_cells = len(cells) // 2
     below, above, outer = cells[:n_cells][::-1], cells[n_cells:], edges[n_cells:]

@@ -1,8 +1,8 @@
-"""Releases of where nearly all of a column of unknown units lies.
+"""Releases of intervals that hold nearly all of a column of unknown units.
 
-Design note. The counts are those of ``scales.py``, in cells that are closer each time, but what is
-asked for are ends. So each column has an average of all distributions that agree with what was
-released, and its tails are held against the counts beyond each edge.
+Design note. The counts are like those of ``scales.py``, in cells that are smaller each time, but
+the results are ends of intervals. So each column gets an average of all distributions that agree
+with the releases, and its tails are compared with the counts beyond each edge.
 """
 
 from __future__ import annotations
@@ -46,30 +46,29 @@ from dpsubspace._core.statistics.scales import (
     single_values,
 )
 
-# Where nearly all of a column lies ------------------------------------------------------------
+# Intervals of columns -------------------------------------------------------------------------
 
-# Where the numbers come from: chosen by hand on made-up columns (tests/units/test_scales.py). No
-# script varies them; "estimated ranges" in benchmarks/repro_regression.py shows what ranges are
-# worth.
+# Origin of these numbers: chosen by hand on made-up columns (tests/units/test_scales.py). No script
+# varies them; "estimated ranges" in benchmarks/repro_regression.py shows how well ranges perform.
 
-# Deviations of the noise of a count that make a column of so many records visible: nearby cells
+# A column with this many records, in deviations of the noise of a count, is visible: nearby cells
 # count for each other, so that there are few places where noise may look like a column.
 LEAST = 3.0
 
-# Half of an interval in units of the next cells, and by how much these have to be smaller than
-# those before, for which what was released then is given up.
+# Half of an interval in units of the next cells, and the factor by which these have to be smaller
+# than the previous cells before the previous release is discarded.
 _WITHIN, _CLOSER = 1.5, 0.5
 
-# A column that has one value is taken to be so many cells wide.
+# Assumed width of a column with a single value, in cells.
 _POINT = 2.0
 
-# How likely a column is taken to have two values, shares of the second, and a probability that
+# Prior probability that a column has two values, shares of the second value, and a probability that
 # changes no result.
 _TWO = 0.02
 _PAIRED = np.array([0.12, 0.25, 0.4, 0.5])[:, None]
 _NEGLIGIBLE = 1e-9
 
-# Deviations of noise that hardly any of the shares beyond edges is off by.
+# Deviations of noise that almost no share beyond an edge exceeds.
 _BEYOND_DOUBT = 3.5
 
 
@@ -95,31 +94,31 @@ def noisy_intervals(
     level: float,
     there: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Release for each column an interval that probably leaves out a share of it at either end.
+    """Release an interval for each column that probably leaves out a share of it at either end.
 
     The columns (n, c) are private, and NaN counts for nothing. There are two or more releases
-    called `name`: octaves, and then cells that are closer each time. `level` is the share of the
+    called `name`: octaves, and then cells that are smaller each time. `level` is the share of the
     values to leave out at either end, and `there` (c,) the public or released share of the records
     that have a value in each column.
 
-    Gives low and high ends, and whether noise has left a column's size to be seen.
+    Return low and high ends, and whether noise has left a column's size visible.
 
-    Privacy: as for :func:`noisy_scales`. First a public map of the counts of all columns in
-    octaves, and then the same in cells that are functions of earlier releases alone. A record is
-    in one cell of a column, so it moves what is released of c columns by at most sqrt(c) times the
-    bounds of :class:`CellMap`. What follows is postprocessing. Events: a Gaussian mechanism each.
+    Privacy: as for :func:`noisy_scales`. First a public map of the counts of all columns in octaves
+    is released, and then the same in cells that are functions of earlier releases alone. A record
+    is in one cell of a column, so it moves the releases of c columns by at most sqrt(c) times the
+    bounds of :class:`CellMap`. The rest is postprocessing. Events: a Gaussian mechanism each.
 
     The interval is that of the average of all distributions of the public list, weighted by how
-    well each agrees with what was released. So it tells of the few values at either end
-    what the others suggest where noise hides them, and is wider where less is known. Cells
-    that are not given up for closer ones are counted again, which adds to what is known.
+    well each agrees with the releases. So if noise hides the few values at either end, the interval
+    follows what the other values suggest, and is wider if less is known. Cells that are not
+    replaced by smaller ones are counted again, which adds information.
     """
     records, weights = releases.records_of(columns), releases.records_of(columns).weights_numpy
     share = np.ones(columns.shape[1]) if there is None else np.maximum(there, GRAIN)
 
     def released(public: CellMap, counts: np.ndarray) -> Noisy:
         noisy = released_maps(releases, name, public, [counts], [1.0], records)[0]
-        # Shares of the values that are there.
+        # Shares of the values that are present.
         return Noisy(noisy.values / share[:, None], noisy.variance / share[:, None] ** 2)
 
     octaves = released(octave_map(), in_octaves(columns, weights))
@@ -133,7 +132,7 @@ def noisy_intervals(
         low, high = _intervals(window, fit, level)
         single = (high - low) / 2 <= _POINT / 2 * CELL * window.unit
         window.move(low, high)
-    # All in one cell, again and again: one value, as far as can be told.
+    # All in one cell, again and again: one value, as far as the releases show.
     middle = np.where(single, low / 2 + high / 2, 0.0)
     return np.where(single, middle, low), np.where(single, middle, high), fit.sure
 
@@ -146,18 +145,19 @@ def _intervals(window: _Window, fit: CoarseFit, level: float) -> tuple[np.ndarra
         masses = _agreeing(seen, window, fit, some)
         for side, ends in ((1, high), (-1, low)):
             beyond = _beyond(seen, masses, side)
-            # The edge beyond which no more than the level lies: a value is somewhere in its cell.
+            # The edge with a share of at most the level beyond it: a value is somewhere in its
+            # cell.
             place = edges[np.argmax(beyond <= level, axis=1)]
             ends[some] = window.location[some] + side * window.unit[some] * place
     return low, high
 
 
 def _beyond(seen: Noisy, masses: np.ndarray, side: int) -> np.ndarray:
-    """Shares beyond edges on a side, never rising outwards: as released, and as it is likely.
+    """Return shares beyond edges on a side, never rising outwards: released and likely ones merged.
 
-    What is likely may be wrong by as much as it is itself, and what is released by its noise. Where
-    fewer were released by more than a deviation of that, they are averaged by these variances; and
-    no fewer than are released beyond all doubt are taken to be there.
+    The likely share may be wrong by as much as its own size, and the released one by its noise. If
+    the released share is lower by more than a deviation of its noise, the two are averaged by these
+    variances; and the result is never below what the release shows beyond all doubt.
     """
     inverse, spread = _tails(side)
     likely = np.cumsum(masses[:, ::-side], axis=1)[:, ::-side]
@@ -172,7 +172,7 @@ def _beyond(seen: Noisy, masses: np.ndarray, side: int) -> np.ndarray:
 
 @cache
 def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
-    """What makes shares beyond the edges of cells from a release of the map, and its deviation.
+    """Return the map from a release to shares beyond the edges of cells, and its deviation.
 
     Edges are in the order of their distance from the far end of the other side.
     """
@@ -183,7 +183,7 @@ def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _agreeing(seen: Noisy, window: _Window, fit: CoarseFit, some: slice) -> np.ndarray:
-    """Shares of cells, (columns, cells), on average over distributions as likely as each is."""
+    """Return mean shares of cells, (columns, cells), over distributions by their likelihoods."""
     shapes, masses, expected = near_columns()
     near = seen.log_likelihoods(expected, slice(None))
     heaps = likely_heaps(seen)
@@ -195,7 +195,7 @@ def _agreeing(seen: Noisy, window: _Window, fit: CoarseFit, some: slice) -> np.n
         own = seen.at([column])
         prior = _SizePrior.of(window, fit, some.start + column)
         heaped, more = heaped_columns(int(heap))
-        tailed = ~heaped.point  # those of two values are pairs
+        tailed = ~heaped.point  # distributions with two values are in the pairs
         heaped, more = heaped.at(tailed), more[tailed]
         log = _pairs(own, int(heap))
         pair = places[heap] * (1 - _PAIRED) + places * _PAIRED, np.abs(places - places[heap])
@@ -218,7 +218,7 @@ def _agreeing(seen: Noisy, window: _Window, fit: CoarseFit, some: slice) -> np.n
 
 @dataclass(frozen=True)
 class _SizePrior:
-    """How likely sizes are by what octaves showed of a column in some units about a place."""
+    """Likelihood of sizes from the octaves of a column, in some units about a location."""
 
     place: float
     unit: float
@@ -238,9 +238,10 @@ class _SizePrior:
 
 
 def _pairs(seen: Noisy, heap: int) -> np.ndarray:
-    """Log likelihoods, with the prior, of a second value in each cell that a share has, (q, cells).
+    """Return log posteriors of a second value in each cell with each of its shares, (q, cells).
 
-    The first is in the cell `heap`. A column may have one value only, which is the same cell twice.
+    The first value is in the cell `heap`. A column may have one value only, which is the same cell
+    twice.
     """
     alone, squares, q = single_values().values, 2 * single_values().half_squares, _PAIRED
     shown = alone @ seen.values[0]

@@ -1,21 +1,21 @@
-"""Intervals of coefficients, by tests that hold also where noise hides most of them.
+"""Intervals of coefficients, by tests that stay valid if noise hides most coefficients.
 
-Nothing here sees a private number: all is made of what was released, at no cost.
+Nothing here sees a private number: all inputs are released, and there is no cost.
 
-Design note. With released g and H, of which the noise is known, the usual interval of weights
-``b = a + H^{-1} g`` takes ``H^{-1}`` as if it were exact. Where noise in H is not small beside its
+Design note. With released g and H, whose noise is known, the usual interval of weights
+``b = a + H^{-1} g`` treats ``H^{-1}`` as if it were exact. If noise in H is not small beside its
 smallest eigenvalue, that interval is far too short: it covered 86 % instead of 95 % with 10
-columns, 10,000 rows and epsilon 0.3. The way out is that of weak instruments in econometrics.
-For any b, ``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise
-of H is multiplied by a known vector. So a value b is tested by whether that is too far from 0
-along the direction in which b moves it, and the interval has what the test does not reject
-(Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and is freed of what it has
-in common with the noise of the test (Kleibergen, 2002), without which that would be biased.
+columns, 10,000 rows and epsilon 0.3. The solution is that of weak instruments in econometrics. For
+any b, ``g - H (b - a)`` is 0 up to noise whose covariance is known exactly, since the noise of H is
+multiplied by a known vector. So a value b is tested by whether this difference is too far from 0
+along the direction in which b moves it, and the interval has the values that the test does not
+reject (Fieller, 1954; Anderson, Rubin, 1949). The direction itself is noisy, and its correlation
+with the noise of the test is removed (Kleibergen, 2002), without which the test would be biased.
 
-Beside one weight all others are unknown. How far they are from a has a normal prior of a wide
-scale, without which one column that nothing is known of would leave all others unknown too. A scale
-that was estimated from how far weights had moved gave intervals that were up to seven times as
-short, and that covered as little as 63 % where columns go together.
+Beside one weight all others are unknown. Their distance from a has a normal prior of a wide scale:
+without it, one column about which nothing is known would leave all others unknown too. A scale that
+was estimated from how far weights had moved gave intervals that were up to seven times as short,
+and that covered as little as 63 % if columns are correlated.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 # Places at which values are tested, on either side of the estimate and in units of its deviation.
-# What is not rejected at the last of them has no end.
+# If the last of them is not rejected, the interval has no end there.
 _PLACES = np.geomspace(0.3, 300.0, 26)
 
-# Rounds in which other weights are found beside one that is fixed, and points of a closer look.
+# Rounds to find the other weights for one that is fixed, and points of the refined search.
 _ROUNDS, _CLOSER = 8, 12
 
-# Chance with which a value is rejected because nothing near it fits.
+# Probability that a value is rejected because nothing near it fits.
 _MISFIT = 0.001
 
-# Deviation of the variance of scores about that of a model that is right, as a share of it, before
+# Deviation of the variance of scores about that of a correct model, as a share of it, before
 # anything is released; and the least share.
 _APART, _LEAST = 0.5, 0.3
 
 
-# Mean square by which log-odds of rows are not known from which on nothing is said: scores of a
+# Mean squared uncertainty in the log-odds of rows from which on no interval is given: scores of a
 # logistic regression are about linear only nearby.
 _LOST = 0.75
 
@@ -53,7 +53,7 @@ _WEAK = 10.0
 
 @dataclass(frozen=True)
 class Equations:
-    """Released: ``score - slope (b - about)`` is 0 but for noise and chance, at the best b."""
+    """Released equations: ``score - slope (b - about)`` is noise and chance at the best b."""
 
     about: np.ndarray  # (p,): weights
     score: np.ndarray  # (p,): g
@@ -62,16 +62,16 @@ class Equations:
     moment: np.ndarray
     n: int  # Number of records
     score_noise: float = 0.0  # Variance of the noise of each entry of g
-    slope_noise: float = 0.0  # Half of the variance of the noise of the diagonal of H
+    slope_noise: float = 0.0  # Half of the noise variance of the diagonal of H
     moment_noise: float = 0.0  # Standard deviation of the noise of the diagonal of the moment
     length: float = 0.0  # About the square of the length of ``b - about``
-    residual: float = 1.0  # Times H, what the moment is if the model is right
-    # (p, p): covariance that other weights are taken to have about `about`, before scores are
-    # released: far more than they have, so that it only counts where they are not identified.
+    residual: float = 1.0  # Factor of H that gives the moment if the model is correct
+    # (p, p): assumed covariance of the other weights about `about`, before scores are released: far
+    # larger than theirs, so that it only counts if they are not identified.
     spread: np.ndarray | None = None
     # About the mean of ``(z (b - about))^2`` over rows z, as far as is known.
     moved: float = 0.0
-    # (p, k): directions along which classes are separate, which exact equations alone know.
+    # (p, k): directions along which classes are separate, known for exact equations only.
     separate: np.ndarray | None = None
 
     @property
@@ -80,13 +80,13 @@ class Equations:
 
     @property
     def of_others(self) -> np.ndarray:
-        """Covariance that all weights but the first are taken to have."""
+        """Assumed covariance of all weights but the first."""
         if self.spread is None:
             raise RuntimeError("equations that are exact need none.")
         return self.spread[1:, 1:]
 
     def along(self, direction: np.ndarray) -> Equations:
-        """The same in a basis of which the first vector is that of `direction` (p,).
+        """Return the equations in a basis whose first vector is that of `direction` (p,).
 
         Noise in g and H looks the same in every basis.
         """
@@ -116,7 +116,7 @@ class Interval(NamedTuple):
 
 
 def interval_along(equations: Equations, direction: np.ndarray, level: float) -> Interval:
-    """Estimate of ``direction @ b`` and an interval that covers it with the chance `level`."""
+    """Estimate ``direction @ b``, with an interval that covers it with probability `level`."""
     length = float(np.linalg.norm(direction))
     turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
     if turned.moved > _LOST:
@@ -126,9 +126,9 @@ def interval_along(equations: Equations, direction: np.ndarray, level: float) ->
 
 
 def accepted_along(equations: Equations, direction: np.ndarray, value: float) -> float:
-    """Least z of the test that accepts a value of ``direction @ b``.
+    """Return the least z at which the test accepts a value of ``direction @ b``.
 
-    For noisy equations, in which the interval has the values that are accepted about the estimate.
+    For noisy equations, for which the interval has the accepted values about the estimate.
     """
     turned = equations.along(direction)
     if turned.moved > _LOST:
@@ -139,7 +139,7 @@ def accepted_along(equations: Equations, direction: np.ndarray, value: float) ->
 
 
 def _exact(own: Equations, z: float) -> Interval:
-    """That of the sandwich covariance, where nothing is noisy."""
+    """Return the interval of the sandwich covariance, if there is no noise."""
     inverse = np.linalg.pinv(own.slope, rcond=1e-11, hermitian=True)
     # Columns that are sums of others, or classes that are separate.
     if abs((inverse @ own.slope)[0, 0] - 1) > 1e-6:
@@ -150,13 +150,13 @@ def _exact(own: Equations, z: float) -> Interval:
 
 
 def _started(own: Equations) -> tuple[_Test, float, float, float]:
-    """The test, an estimate of the first weight, about its deviation, and how strong it is."""
+    """Return the test, an estimate of the first weight, about its deviation, and its strength."""
     p, h = len(own.score), own.slope
     values, vectors = np.linalg.eigh(h)
     positive = (vectors * np.maximum(values, math.sqrt(own.slope_noise))) @ vectors.T
     sampling = own.residual * positive / own.n
     base = sampling + own.score_noise * np.eye(p)
-    # Where nothing is tested yet: the direction in which the first weight alone moves the score.
+    # Before any test: the direction in which the first weight alone moves the score.
     others = h[:, 1:] @ own.of_others @ h[:, 1:].T
     whole = base + own.slope_noise * own.length * np.eye(p) + others
     way = np.linalg.solve(whole, h[:, 0])
@@ -169,14 +169,14 @@ def _started(own: Equations) -> tuple[_Test, float, float, float]:
 
 
 def _inverted(own: Equations, z: float) -> Interval:
-    """Values of the first weight about the estimate that a test at the level of z accepts."""
+    """Return the values of the first weight about the estimate that a test at z accepts."""
     test, estimate, unit, strength = _started(own)
     places = estimate + unit * np.concatenate([-_PLACES[::-1], [0.0], _PLACES])
     accepted = test.accepts(places, z)
     if not accepted.any():
         return Interval(float(own.about[0]) + estimate, -math.inf, math.inf)
-    # What is accepted may have several parts. Far from a coefficient that is identified, the test
-    # has no power; where it is not, any part may be the right one.
+    # The accepted values may have several parts. Far from a coefficient that is identified, the
+    # test has no power; if it is not identified, any part may be the right one.
     first = last = _nearest(accepted, len(_PLACES))
     if strength < _WEAK:
         first, last = (int(place) for place in np.flatnonzero(accepted)[[0, -1]])
@@ -197,10 +197,10 @@ def _nearest(accepted: np.ndarray, middle: int) -> int:
 
 
 def _heterogeneity(own: Equations, way: np.ndarray, positive: np.ndarray) -> float:
-    """Variance of scores along a direction over that of a model that is right.
+    """Return the variance of scores along a direction over that of a correct model.
 
-    The released ratio is shrunk to 1 by its noise, and a deviation of what is left to be known
-    is added: a ratio that is too small makes intervals too short.
+    The released ratio is shrunk to 1 by its noise, and a deviation of the remaining uncertainty is
+    added: a ratio that is too small makes intervals too short.
     """
     right = own.residual * float(way @ positive @ way)
     noise = (own.moment_noise / right) ** 2
@@ -216,20 +216,20 @@ def _most_misfit(p: int) -> float:
 
 @dataclass(frozen=True)
 class _Test:
-    """Test of values of the first weight, the others being whatever fits best beside it."""
+    """Test of values of the first weight; the others have the best-fitting values given it."""
 
     own: Equations
     base: np.ndarray  # (p, p): covariance of the score at `about`
 
     def accepts(self, values: np.ndarray, z: float) -> np.ndarray:
-        """Whether each value is not rejected: (k,)."""
+        """Return whether each value is not rejected: (k,)."""
         statistic, misfit = self.statistics(values)
-        # What is not a number is not known to be wrong.
+        # NaN counts as accepted.
         beyond = (statistic > z**2) | (misfit > _most_misfit(len(self.base)))
         return ~beyond
 
     def end(self, inside: float, outside: float, z: float) -> float:
-        """Where accepted values end, between one that is and one that is not."""
+        """Return the end of accepted values, between an accepted and a rejected one."""
         for _ in range(3):
             places = np.linspace(inside, outside, _CLOSER)
             first = int(np.argmin(np.append(self.accepts(places[1:-1], z), False)))
@@ -237,13 +237,13 @@ class _Test:
         return outside
 
     def statistics(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Statistics of one degree of freedom, and of as many as there are equations.
+        """Return statistics with one degree of freedom, and with as many as there are equations.
 
         With ``m = g - H d``, its covariance ``V = base + c (|d|^2 I + d d^T)`` and
-        ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is
-        independent of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by
-        rounds, and the statistic is the square of ``D_1^T u``, freed of what the others may move,
-        over its variance.
+        ``u = V^{-1} m``, the best guess of H is ``D = H + c (u d^T + d u^T)``, which is independent
+        of m. Other weights solve ``D^T u = S^{-1} d``, S being their covariance, by rounds, and the
+        statistic is the square of ``D_1^T u``, without the part that the others may move, over its
+        variance.
         """
         own, c, k, p = self.own, self.own.slope_noise, len(values), len(self.base)
         g, h, prior = own.score, own.slope, np.linalg.inv(own.of_others)

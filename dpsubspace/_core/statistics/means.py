@@ -31,31 +31,32 @@ from dpsubspace._core.statistics.counts import noisy_radius, record_sums
 from dpsubspace._core.statistics.quantiles import noisy_quantiles
 
 # Where targets lie ------------------------------------------------------------------------------
-# Where in their public range most targets lie: a noisy mean and a noisy mean deviation.
+# The part of their public range that holds most targets: by a noisy mean and mean deviation.
 
-# Their name in a budget, and how many they are.
+# Name of the releases in a budget, and their number.
 FOCUS, FOCUS_RELEASES = "focus", 2
 
-# Deviations on either side of the mean, and rows over the noise of the fit from which on there are
-# more: with more rows, cutting tails costs more than the noise of a wider range does.
+# Half width of the interval in mean deviations, and the number of rows over the noise of the fit
+# from which on it grows: with more rows, cutting tails costs more than the noise of a wider range
+# does.
 _DEVIATIONS, _FROM = 2.5, 300.0
 
-# How far from an end, in half ranges, targets may be said to be at it on average.
+# How far from an end, in half ranges, the mean of targets may be to count as at that end.
 _NEAR_END = 0.05
 
 
 class Focus(NamedTuple):
-    """Where most values of columns within [-1, 1] lie, as was released."""
+    """Released interval within [-1, 1] that holds most values of columns."""
 
     low: np.ndarray
     high: np.ndarray
-    deviation: np.ndarray  # All but twice the noise says that mean deviations are at most this
+    deviation: np.ndarray  # Mean deviations are at most this, up to twice the noise
     seen: np.ndarray  # Whether they are more than twice the noise
-    # 1 where all but noise says that nearly all values are at the upper end or beyond, -1 that all
-    # are at the lower.
+    # 1 if, up to noise, nearly all values are at the upper end or beyond, -1 if all are at the
+    # lower end.
     end: np.ndarray
-    away: np.ndarray  # All but twice the noise says that means are at most so far from an end
-    taken: np.ndarray | None = None  # Whether the interval takes the place of the range
+    away: np.ndarray  # Means are at most so far from an end, up to twice the noise
+    taken: np.ndarray | None = None  # Whether the interval replaces the range
 
 
 def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float) -> Focus:
@@ -93,31 +94,31 @@ def noisy_focus(values: np.ndarray, releases: Releases, name: str, ratio: float)
 
 
 # Columns by length ------------------------------------------------------------------------------
-# What part of the squared length of rows each column holds: in different units one has nearly all.
+# Part of the squared length of rows in each column: in different units one has nearly all.
 
-# How many rows are looked at, about, and how many of them at once.
+# About how many rows are used, and how many of them at once.
 _LOOKED_AT, _AT_ONCE = 10_000, 1 << 12
 
 
 class ColumnShares(NamedTuple):
-    """Parts of the squared length of rows that columns hold on average, as was released."""
+    """Released mean parts of the squared length of rows that columns hold."""
 
     values: np.ndarray  # (d,)
     noise: float  # Standard deviation of the noise of each
 
 
 def noisy_column_shares(X: Any, releases: Releases, name: str) -> ColumnShares:
-    """Release which part of the squared length of a row each column holds, on average.
+    """Release the mean part of the squared length of a row that each column holds.
 
-    `X` (n, d) are the private rows. Where each is a record and more than :data:`_LOOKED_AT` lie
-    here, every second, third or so is looked at: which ones, only the public number of rows says.
+    `X` (n, d) are the private rows. If each is a record and more than :data:`_LOOKED_AT` are local,
+    every second, third or so is used: only the public number of rows determines which ones.
 
-    Privacy: a row x brings the vector ``(x_j^2 / |x|^2)`` to the sum, of entries from 0 that add up
-    to 1, or 0 for a row of zeros. Its norm is at most 1, the root of its largest entry times their
-    sum. A record of several rows brings a mean of such vectors, or less, which has the same bound.
-    Of two such vectors u and v, ``|u - v|^2 <= |u|^2 + |v|^2 <= 2``, since ``u @ v >= 0``. A record
-    that is not looked at brings nothing. Norms are rounded up, so that what is divided by them is
-    no longer than 1. Event: one Gaussian mechanism.
+    Privacy: a row x contributes the vector ``(x_j^2 / |x|^2)`` to the sum, of entries from 0 that
+    add up to 1, or 0 for a row of zeros. Its norm is at most 1, the root of its largest entry times
+    their sum. A record of several rows contributes a mean of such vectors, or less, which has the
+    same bound. For two such vectors u and v, ``|u - v|^2 <= |u|^2 + |v|^2 <= 2``, since
+    ``u @ v >= 0``. A record that is not used contributes nothing. Norms are rounded up, so that
+    vectors that are divided by them are no longer than 1. Event: one Gaussian mechanism.
     """
     records = releases.records_of(X)
     is_here = hasattr(X, "__getitem__") and not isinstance(X, RemoteRows)
@@ -152,12 +153,12 @@ def _column_shares(X: Any, records: Records) -> Total:
 
 # Means ------------------------------------------------------------------------------------------
 
-# Lengths that are squared and added up at once.
+# Number of lengths that are squared and added up at once.
 _SPREAD = 1 << 14
 
 
 def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
-    """Sum of features, each of norm at most `norm_bound` already.
+    """Return the sum of features, each of norm at most `norm_bound` already.
 
     A :class:`~dpsubspace._core.rows.records.RowMap` has bounded them, or they were shifted and then
     clipped to a radius.
@@ -187,7 +188,7 @@ def bounded_row_sum(features: Features, norm_bound: float) -> BoundedSum:
 
 
 class NoisyMean(NamedTuple):
-    """A released mean of rows, and about how far noise has moved it, as released numbers say."""
+    """A released mean of rows, and its error by noise, estimated from released numbers."""
 
     mean: np.ndarray
     error: float
@@ -205,15 +206,15 @@ def noisy_mean(
     """Release the mean of bounded rows, in float64, shrunk towards zero or a public mean.
 
     Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width).
-    `beyond` is by how many standard deviations the square of the noisy mean must exceed that of
-    noise; the mean is taken to be zero where it does not. 0 only shrinks.
+    `beyond` is the number of standard deviations by which the square of the noisy mean must exceed
+    that of noise; otherwise the mean is set to zero. 0 only shrinks.
 
     Privacy: the sum is released and divided by the public number of rows. Event: one Gaussian
-    mechanism. What follows is postprocessing: the positive-part estimator of James and Stein
-    (1961), which has a smaller mean squared error than the noisy mean whatever the mean is, and is
-    zero where noise outweighs it; or the mean with the public one, weighted by their variances.
-    The error is the root of the unbiased estimate of the mean squared error (Stein, 1981), but at
-    most that of the noise.
+    mechanism. The rest is postprocessing: the positive-part estimator of James and Stein (1961),
+    which has a smaller mean squared error than the noisy mean whatever the mean is, and is zero if
+    noise outweighs it; or the mean with the public one, weighted by their variances. The error is
+    the root of the unbiased estimate of the mean squared error (Stein, 1981), but at most that of
+    the noise.
     """
     total = bounded_row_sum(features, norm_bound)
     noisy = to_numpy(releases.gaussian(name, total))
@@ -231,14 +232,14 @@ def noisy_mean(
 
 
 def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> NoisyMean:
-    """Released mean with noise of `variance` an entry, and that of `public` rows, weighted.
+    """Return the weighted mean of a released mean, with noise of `variance`, and of `public` rows.
 
-    The public mean has the variance of its sampling, and more where it is further from the
-    released one than chance explains: the bias of rows from elsewhere.
+    The public mean has the variance of its sampling, and more if it is further from the released
+    one than chance explains: the bias of rows from elsewhere.
     """
     p, m = len(mean), len(public)
     guess = public.mean(axis=0)
-    # One row more than there are, of the same spread: a single row says nothing of its own.
+    # One row more than there are, of the same spread: a single row has no spread of its own.
     sampling = float(public.var(axis=0).sum() + (guess @ guess) / m) / m
     private = p * variance
     excess = float(((mean - guess) ** 2).sum()) - sampling - private
@@ -251,7 +252,7 @@ def _between(mean: np.ndarray, variance: float, public: np.ndarray) -> NoisyMean
 
 
 def _squares(norms: Array, largest: float, records: Records) -> Total:
-    """Sum of the squares of lengths, those above `largest` taken as that, over records."""
+    """Sum the squares of lengths over records; lengths above `largest` count as that."""
     xp, total, weights = namespace(norms), Total(), records.weights_numpy
     for rows in slices(norms.shape[0], _SPREAD) or [slice(0, 0)]:
         squares = (at_most(norms[rows], largest) ** 2)[:, None]
@@ -262,7 +263,7 @@ def _squares(norms: Array, largest: float, records: Records) -> Total:
 
 
 def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "spread") -> float:
-    """Release the mean square of lengths, those above `largest` taken as that; not below 0.
+    """Release the mean square of lengths; those above `largest` count as that; not below 0.
 
     Privacy: a record contributes a number in [0, B^2], B = `largest`, to the sum of squares, which
     moves by at most B^2 when it becomes null or is replaced. Event: one Gaussian mechanism.
@@ -275,7 +276,7 @@ def noisy_spread(norms: Array, largest: float, releases: Releases, name: str = "
 
 
 # Means in two stages ----------------------------------------------------------------------------
-# A mean in two stages: a rough one, and the mean of what is near it.
+# A mean in two stages: a rough one, and the mean of the rows near it.
 #
 # Design note. There are two recipes since they want different radii. Models are trained on rows
 # clipped to twice their median distance, which six counts find, and shrink a mean that may be
@@ -296,13 +297,13 @@ def recentred_mean(
 ) -> NoisyMean:
     """Release a mean, a radius about it, and the mean of the rows within it.
 
-    The noise of the last is that of the distance of the rows from each other, and not of
-    their distance from zero.
+    The noise of the last mean is proportional to the distance of the rows from each other, and not
+    to their distance from zero.
 
     Rows have norms of at most `norm_bound` already, and so have the `public` ones (m, width). The
     budget has a "coarse mean", the counts of a "coarse radius", and a "mean"; `radius` are options
     of :func:`noisy_radius`. Rows that are further from the coarse mean than `furthest`, a public
-    number, are taken to be as far as that.
+    number, count as at that distance.
 
     Privacy: the coarse mean and radius are constants once they are released, so a row that is
     shifted by the one and clipped to twice the other, or to `furthest`, is a function of its record
@@ -310,12 +311,12 @@ def recentred_mean(
     :func:`noisy_mean` again, which compose adaptively.
     """
     coarse = noisy_mean(features, norm_bound, releases, "coarse mean", public=public).mean
-    # In float64 throughout: products are as good then as sums of rows that are formed.
+    # In float64 throughout: products are then as accurate as sums of rows that are formed.
     about = features.wide().shifted(Shift(coarse, None))
     near = 2 * noisy_radius(about.distances(), norm_bound, releases, "coarse radius", **radius)
     near = min(near, furthest)
     about = about.clipped(near)
-    # A mean that public rows know well is not moved by what may be noise.
+    # A mean that public rows determine well is not moved by what may be noise.
     beyond = 0.0 if public is None else 2.0
     move = noisy_mean(about, near, releases, beyond=beyond)
     return NoisyMean(coarse + move.mean, move.error)
@@ -327,8 +328,8 @@ def searched_mean(
     """Release a mean, search for the radius that holds nearly all rows, and the mean within.
 
     Rows have norms of at most `norm_bound` already. The budget has a "mean", and for recentring a
-    "centre" and a "radius" beside it. Gives the mean (width,) and the radius about it of nearly all
-    rows; without recentring, twice the bound.
+    "centre" and a "radius" beside it. Return the mean (width,) and the radius about it that holds
+    nearly all rows; without recentring, twice the bound.
 
     Privacy: as for :func:`recentred_mean`. Event: a Gaussian mechanism for the first mean, one
     for each stage of the search and one for the second mean.
@@ -343,7 +344,7 @@ def searched_mean(
         return released("mean", total), radius
     first = released("centre", total)
     about = features.shifted(Shift(first, None))
-    # Of the rows, the share at which a smaller radius would bias as much as it saves in noise.
+    # The share of rows at which a smaller radius would add as much bias as it saves in noise.
     doubled = 2 if budget.target.neighboring_relation == "replace_one" else 1
     outside = min(0.5, doubled * budget.scales["mean"] * math.sqrt(features.width) / n_samples)
     distances = to_numpy(about.distances())[:, None]

@@ -41,31 +41,31 @@ from dpsubspace._core.rows.chunks import Chunks, over_chunks
 from dpsubspace._core.rows.features import Features
 from dpsubspace._core.rows.remote import RemoteRows, rowwise
 
-# Rows whose second moment is added up in the dtype of the data before float64 takes over.
-# More than in other sums: adding up the many entries of a moment costs more.
+# Number of rows whose second moment is added up in the dtype of the data before float64 is used.
+# Larger than in other sums: adding up the many entries of a moment costs more.
 _BLOCK = 256
 
 # Columns up to which the moments of many blocks are small, and those of several chunks (8 MiB).
 _NARROW, _SHARED = 64, 1024
 
-# Entries of rows to form at once in float32.
+# Number of entries of rows that are formed at once in float32.
 _FORMED = 1 << 17
 
-# Rows of which the moments of blocks are added up in float64 before sums are compensated.
+# Rows whose block moments are added up in float64 before sums are compensated.
 _SPAN = 1 << 16
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Private rows of bounded norm, and what has been released or is public about them."""
+    """Private rows of bounded norm, and released or public facts about them."""
 
     # Rows, each of norm at most `norm_bound` already: bounded by a
     # :class:`~dpsubspace._core.rows.records.RowMap`, or shifted and clipped.
     features: Features | AffineRows
     norm_bound: float  # Bound c on their norm: public or released
-    # Released mean of ``|phi_i|^2`` before clipping, which the spectrum is scaled to.
+    # Released mean of ``|phi_i|^2`` before clipping, to which the spectrum is scaled.
     spread: float | None = None
-    # (p,): released mean of which the outer product belongs to the spectrum.
+    # (p,): released mean whose outer product belongs to the spectrum.
     offset: np.ndarray | None = None
     public: np.ndarray | None = None  # (m, p): public rows, after the same maps
 
@@ -81,15 +81,14 @@ def _counted_norms(features: Features | AffineRows) -> Array:
     return xp.where(present, norms, xp.full_like(norms, xp.inf))
 
 
-# Sums that one record moves little ------------------------------------------------------------
+# Sums with low sensitivity --------------------------------------------------------------------
 
 
 def second_moment(rows: Rows) -> BoundedSum:
-    """Sum of ``phi_i phi_i^T``, of shape (p, p), without null records.
+    """Return the sum of ``phi_i phi_i^T``, of shape (p, p), without null records.
 
-    Bounds: those of :func:`~dpsubspace._core.release.mechanisms.gram_sum`, of which the slack is
-    that of :func:`~dpsubspace._core.ground.arrays.sum_slack` for terms ``phi_i phi_i^T`` and their
-    blocks.
+    Bounds: those of :func:`~dpsubspace._core.release.mechanisms.gram_sum`, with the slack of
+    :func:`~dpsubspace._core.ground.arrays.sum_slack` for terms ``phi_i phi_i^T`` and their blocks.
     """
     features = rows.features.with_room(0, rows.features.width)
     eps = eps_of(features.at(slice(0, 1)).dense())
@@ -115,7 +114,7 @@ def second_moment(rows: Rows) -> BoundedSum:
 
 
 class _InSpans(Total):
-    """Sum of sums of chunks, so many of which are added up plainly before the next is carried."""
+    """Sum of chunk sums: runs of them are added up plainly, and then added with compensation."""
 
     def __init__(self, together: int):
         super().__init__()
@@ -131,7 +130,7 @@ class _InSpans(Total):
         self._end()
         other._end()
         if other._sum is not None:
-            super().add(other._sum)  # carried: this of ours would begin a span with it
+            super().add(other._sum)  # compensated: our own `add` would begin a span
             self._lost = self._lost + other._lost
 
     def _end(self) -> None:
@@ -146,7 +145,7 @@ class _InSpans(Total):
 
 
 def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
-    """As :func:`over_chunks`, but one chunk after another where moments of several are much.
+    """Visit chunks as :func:`over_chunks`, but one at a time if moments of several are large.
 
     Products of so many columns have work for all threads of BLAS.
     """
@@ -156,9 +155,9 @@ def _each(features: Features | AffineRows) -> AbstractContextManager[Any]:
 
 
 def _piece(features: Features | AffineRows) -> int:
-    """Rows of a chunk to form at once, a multiple of the block: few stay in the cache.
+    """Return how many rows of a chunk to form at once, a multiple of the block, to stay in cache.
 
-    Products in float64 are not taken by blocks, and are the faster the more rows they have.
+    Products in float64 are not computed by blocks, and are the faster the more rows they have.
     """
     on_cpu = isinstance(features.data, np.ndarray) or sparse.issparse(features.data)
     if not on_cpu or features.dtype == np.float64:
@@ -167,7 +166,7 @@ def _piece(features: Features | AffineRows) -> int:
 
 
 def _gram(rows: Array, total: Array = None) -> Array:
-    """`rows`^T `rows` in float64, added to `total` in place: float32 in blocks of `_BLOCK` rows."""
+    """Add `rows`^T `rows` to `total` in place, in float64: float32 in blocks of `_BLOCK` rows."""
     xp, (k, p) = namespace(rows), rows.shape
     if total is None:
         total = xp.zeros((p, p), dtype=xp.float64, device=device(rows))
@@ -185,15 +184,15 @@ def _gram(rows: Array, total: Array = None) -> Array:
 
 
 def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
-    """Sum of ``phi_i phi_i^T B`` for `basis` B of shape (p, k) with orthonormal columns.
+    """Return the sum of ``phi_i phi_i^T B`` for `basis` B (p, k) with orthonormal columns.
 
     The basis is public or released, and `norms` (n,) are those of the features, inf for null
     records.
 
-    Proof of the bounds: record i brings the outer product of ``phi_i`` and ``B^T phi_i``. Its norm
-    is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding cannot
-    make it longer. Replacing a record moves the sum by ``(phi phi^T - psi psi^T) B``, which is no
-    longer than the first factor: ``sqrt(2) c^2``, by the proof of
+    Proof of the bounds: record i contributes the outer product of ``phi_i`` and ``B^T phi_i``. Its
+    norm is at most ``|phi_i| |B^T phi_i| <= c^2``, and it is clipped to that, so that rounding
+    cannot make it longer. Replacing a record moves the sum by ``(phi phi^T - psi psi^T) B``, which
+    is no longer than the first factor: ``sqrt(2) c^2``, by the proof of
     :func:`~dpsubspace._core.release.mechanisms.gram_sum`, and twice the rounding of ``B^T phi``
     more.
     """
@@ -222,16 +221,17 @@ def product_with(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 
 
 def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
-    """Second moment of ``z_i = B^T phi_i``, and the sum of what is left, ``|phi_i|^2 - |z_i|^2``.
+    """Return the second moment of ``z_i = B^T phi_i``, and the sum of ``|phi_i|^2 - |z_i|^2``.
 
     The basis B (p, k) has orthonormal columns, public or released, and `norms` (n,) are those of
     the features, inf for null records. The packed moment has k (k + 1) / 2 entries, and the sum
     comes after them.
 
-    Proof of the bounds: record i brings ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and ``r >= 0``,
-    which is made sure of after rounding. Its squared norm is ``|z|^4 + r^2 <= (|z|^2 + r)^2 <=
-    c^4``. Between two records the first part moves by at most ``sqrt(|z|^4 + |w|^4)`` and the
-    second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes ``sqrt(2) c^2``.
+    Proof of the bounds: record i contributes ``(z z^T, r)`` with ``|z|^2 + r <= c^2`` and
+    ``r >= 0``, which is enforced after rounding. Its squared norm is
+    ``|z|^4 + r^2 <= (|z|^2 + r)^2 <= c^4``. Between two records the first part moves by at most
+    ``sqrt(|z|^4 + |w|^4)`` and the second by ``|r - s| <= sqrt(r^2 + s^2)``, which makes
+    ``sqrt(2) c^2``.
     """
     features, c = rows.features, rows.norm_bound
     params = as_like(basis, features.lengths)
@@ -258,7 +258,7 @@ def projected_moment(rows: Rows, basis: np.ndarray, norms: Array) -> BoundedSum:
 
 
 def packed(matrices: np.ndarray) -> np.ndarray:
-    """Upper triangle of symmetric matrices (..., p, p), row by row and of the same norm."""
+    """Pack the upper triangle of symmetric matrices (..., p, p), row by row, with the same norm."""
     p = matrices.shape[-1]
     found = np.empty((*matrices.shape[:-2], p * (p + 1) // 2))
     for i, start in enumerate(_row_starts(p)):
@@ -286,7 +286,7 @@ def released_moment(
 ) -> tuple[np.ndarray, float]:
     """Release the mean of ``phi_i phi_i^T``, a symmetric matrix (p, p), by its `name`.
 
-    Gives that, and the standard deviation s of the noise on its diagonal.
+    Return the mean, and the standard deviation s of the noise on its diagonal.
 
     Analyze Gauss. Noise of the packed triangle is a symmetric Gaussian matrix, of deviation s on
     the diagonal and s / sqrt(2) off it, which looks the same in every basis. Its spectral norm is
@@ -300,7 +300,7 @@ def released_moment(
 def noisy_moment(
     total: BoundedSum, n: int, releases: Releases, name: str
 ) -> tuple[np.ndarray, float]:
-    """As :func:`released_moment`, of a sum over `n` records that was taken already."""
+    """Release as :func:`released_moment`, from an existing sum over `n` records."""
     noisy = releases.gaussian(name, replace(total, value=packed(total.value)))
     return symmetric(to_numpy(noisy)) / n, releases.noise_of(name, total) / n
 
@@ -310,13 +310,13 @@ def noisy_moment(
 #
 # All mechanisms answer one question, which directions hold most of ``S = sum phi_i phi_i^T``, where
 # no row is longer than a bound c. One record moves S by a matrix of rank one or two; the docstrings
-# of ``moments`` prove how far. What a mechanism returns is released.
+# of ``moments`` prove by how much. The result of a mechanism is a release.
 
 
 @dataclass(frozen=True)
 class Spectrum:
     components: np.ndarray  # (k, p): orthonormal rows, the strongest first
-    # (k,): what lies along each of the mean of ``|phi_i|^2``; not negative.
+    # (k,): part of the mean of ``|phi_i|^2`` along each component; not negative.
     energies: np.ndarray
     total: float  # That mean, at least the sum of the energies
 
@@ -327,27 +327,27 @@ class Spectrum:
 class Mechanism(Protocol):
     @property
     def pure(self) -> bool:
-        """Whether it spends epsilon and no delta."""
+        """Whether the mechanism spends epsilon and no delta."""
         ...
 
     @property
     def recentres(self) -> bool:
-        """Whether rows should be shifted by a mean and clipped to a radius about it first."""
+        """Whether rows should first be shifted by a mean and clipped to a radius about it."""
         ...
 
     @property
     def forms_rows(self) -> bool:
-        """Whether it uses rows as :meth:`FeatureBlock.dense` and in no other way."""
+        """Whether the mechanism uses rows as :meth:`FeatureBlock.dense` and in no other way."""
         ...
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """Releases by name, with shares of what the mechanism has of the budget."""
+        """Return releases by name, with their shares of the mechanism's budget."""
         ...
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float: ...
 
     def noise(self, scales: Mapping[str, float], n_features: int) -> float:
-        """Noise along its worst direction, about, in units of c^2, for the `scales` of a budget."""
+        """Return about the noise along the worst direction, in units of c^2, for these `scales`."""
         ...
 
     def __call__(self, rows: Rows, n_components: int, releases: Releases) -> Spectrum: ...
@@ -360,9 +360,8 @@ class AnalyzeGauss:
     One release, whatever the number of components; all eigenvalues come along.
     """
 
-    # Whether to ask for rows about their mean, nearly all of them clipped: what they have in common
-    # costs releases of vectors then, and the noise of the moment falls with the square of the
-    # radius.
+    # Whether to request centred rows, nearly all of them clipped: then their common part costs
+    # releases of vectors, and the noise of the moment falls with the square of the radius.
     recentres: bool
     pure = False
     forms_rows = True
@@ -385,9 +384,9 @@ class AnalyzeGauss:
 class NoisyPower:
     """Block power iteration with noisy products (Hardt, Price, 2014), for many columns.
 
-    No square matrix is formed. More directions than asked for are iterated, and the
-    noisy second moment of the rows within these, which is small, tells which to keep. Each
-    product is paid for, so there are few: one for every factor of 10 in the columns.
+    No square matrix is formed. More directions than requested are iterated, and the noisy second
+    moment of the rows within these, which is small, determines which to keep. Each product costs
+    budget, so there are few: one for every factor of 10 in the columns.
     """
 
     pure = False
@@ -441,7 +440,7 @@ class Bingham:
     forms_rows = True
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """One draw a component, and what lies along each: shares of epsilon here."""
+        """Return one draw and one energy per component: shares of epsilon here."""
         draws = Part(0.9, n_components, kind="range")
         return {"direction": draws, "spectrum": Part(0.1, kind="laplace")}
 
@@ -460,7 +459,7 @@ class Bingham:
         """
         total = second_moment(rows)
         p = len(total.value)
-        left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of what is left
+        left, found = np.eye(p), np.empty((p, 0))  # an orthonormal basis of the complement
         for i in range(n_components):
             within = replace(total, value=left.T @ total.value @ left)
             drawn = releases.direction("direction", within, stream=f"direction {i}")
@@ -474,8 +473,8 @@ class MatrixBingham:
     """All directions drawn at once by an exponential mechanism over subspaces: no delta.
 
     The matrix Bingham distribution (Chaudhuri, Sarwate, Sinha, 2013), drawn exactly. A subspace of
-    any number of dimensions costs what one direction does. Its directions are a basis of it that
-    has no order but that of the noisy energies along them.
+    any number of dimensions costs as much as one direction. Its directions are a basis that has no
+    order but that of the noisy energies along them.
     """
 
     pure = True
@@ -483,7 +482,7 @@ class MatrixBingham:
     forms_rows = True
 
     def parts(self, n_components: int, n_features: int | None) -> Mapping[str, Part]:
-        """One draw, and what lies along each direction: shares of epsilon here."""
+        """Return one draw, and the energies along all directions: shares of epsilon here."""
         return {"subspace": Part(0.9, kind="range"), "spectrum": Part(0.1, kind="laplace")}
 
     def memory(self, n_features: int, n_components: int, public: bool) -> float:
@@ -507,7 +506,7 @@ class MatrixBingham:
 def _with_energies(
     found: np.ndarray, total: BoundedSum, rows: Rows, releases: Releases
 ) -> Spectrum:
-    """Released directions (p, k), by the energies along them, which are released here."""
+    """Sort released directions (p, k) by the energies along them, which are released here."""
     energies = np.einsum("ij,ik,kj->j", found, total.value, found)
     energies = np.append(energies, np.trace(total.value) - energies.sum())
     rounding = total.norm_bound / rows.norm_bound**2 - 1
@@ -527,7 +526,7 @@ def _width(n_features: int, n_components: int) -> int:
 
 
 def _start(p: int, width: int, public: np.ndarray | None) -> np.ndarray:
-    """Directions to start from: of public rows, then public random ones."""
+    """Return the initial directions: of public rows, then public random ones."""
     directions = np.random.default_rng(0).standard_normal((p, width))
     if public is not None:
         strongest = np.linalg.svd(public, full_matrices=False)[2][:width]
@@ -536,10 +535,10 @@ def _start(p: int, width: int, public: np.ndarray | None) -> np.ndarray:
 
 
 def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float) -> Spectrum:
-    """Strongest directions of a released moment with noise of `scale`: postprocessing.
+    """Return the strongest directions of a moment with noise of `scale`: postprocessing.
 
-    What clipping took from the lengths of the rows is given back to the energies, and not
-    to the moment: its noise would grow along.
+    The energies are increased by the length that clipping removed from the rows, but the moment is
+    not: its noise would grow along.
     """
     p = len(moment)
     if rows.public is not None:
@@ -560,13 +559,13 @@ def _spectrum(moment: np.ndarray, scale: float, rows: Rows, k: int, trace: float
 
 
 def _of_directions(energies: np.ndarray, trace: float, p: int) -> np.ndarray:
-    """Shares of the variance along axes, from those of rows that were shrunk to one length.
+    """Return shares of the variance along axes, from energies of rows shrunk to one length.
 
     Unit vectors in the directions of normal rows with variances t_j, which add up to 1, have the
-    energies ``t_j E[z_j^2 / sum_i t_i z_i^2]`` for standard normal z: nearer to each other than
-    the variances are, and the more so the fewer axes there are. This is solved for t by
-    iteration (Duerre, Vogel, Fried, 2015, of spatial sign covariance matrices). What lies
-    along no known axis is taken to be spread over the others evenly.
+    energies ``t_j E[z_j^2 / sum_i t_i z_i^2]`` for standard normal z: nearer to each other than the
+    variances are, and the more so the fewer axes there are. This is solved for t by iteration
+    (Duerre, Vogel, Fried, 2015, for spatial sign covariance matrices). Variance along no known axis
+    is assumed to be spread over the others evenly.
     """
     total = max(trace, float(energies.sum()))
     if total <= 0:
@@ -590,10 +589,10 @@ def _of_directions(energies: np.ndarray, trace: float, p: int) -> np.ndarray:
 
 
 def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
-    """Energies along eigenvectors of a noisy p x p matrix, from its eigenvalues; signs are kept.
+    """Return energies along eigenvectors of a noisy p x p matrix from eigenvalues; signs are kept.
 
     With symmetric Gaussian noise of `scale` a value t of a matrix of low rank shows as
-    ``t + p s^2 / (2 t)`` where it is above the edge of the noise, ``s sqrt(2 p)``, and not at all
+    ``t + p s^2 / (2 t)`` if it is above the edge of the noise, ``s sqrt(2 p)``, and not at all
     below (Capitaine, Donati-Martin, Feral, 2009). Its vector is off by as much, so that
     ``t - p s^2 / (2 t)`` lies along it: the square root below (Gavish, Donoho, 2017).
     """
@@ -601,20 +600,20 @@ def _without_noise(values: np.ndarray, scale: float, p: int) -> np.ndarray:
 
 
 def _with_public(moment: np.ndarray, scale: float, public: np.ndarray) -> np.ndarray:
-    """Moment of private rows, given a noisy one and that of public rows: postprocessing.
+    """Return the moment of private rows, given a noisy one and that of public rows: postprocessing.
 
     A random-effects model in the basis of the public moment, where its entries are about
-    independent: each has the variance of its sampling, and all a common one more for rows that are
-    not drawn alike (Paule, Mandel, 1982), which counts where the released moment tells of it beyond
-    chance. Entries are weighted by these variances and that of the noise. Of what the weights take
-    from the private moment, what stands out of the noise comes back.
+    independent: each has the variance of its sampling, plus a variance common to all, for rows that
+    are not drawn alike (Paule, Mandel, 1982), which counts if the released moment shows it beyond
+    chance. Entries are weighted by these variances and that of the noise. The part that the weights
+    remove from the private moment is restored as far as it stands out of the noise.
     """
     m, p = public.shape
     values, vectors = np.linalg.eigh(public.T @ public / m)
     values = np.maximum(values, 0.0)
-    # As with one row more, which has all directions: few rows know of few.
+    # As with one row more, which has all directions: a few rows span few directions.
     known = (m * values + values.mean()) / (m + 1)
-    shape = np.full((p, p), 0.5)  # of symmetric Gaussian noise
+    shape = np.full((p, p), 0.5)  # variances of symmetric Gaussian noise
     np.fill_diagonal(shape, 1.0)
     sampling, noise = 2 * shape * np.outer(known, known) / m, scale**2 * shape
     difference = vectors.T @ moment @ vectors
@@ -633,9 +632,9 @@ def _with_public(moment: np.ndarray, scale: float, public: np.ndarray) -> np.nda
 
 
 def _common_variance(squares: np.ndarray, expected: np.ndarray, shape: np.ndarray) -> float:
-    """Variance beta for which ``sum squares / (expected + beta shape)`` is their number.
+    """Return the variance beta for which ``sum squares / (expected + beta shape)`` is their number.
 
-    Zero where that sum, at beta = 0, is not above their number by three standard deviations.
+    Zero if that sum, at beta = 0, is not above their number by three standard deviations.
     """
     count = len(squares)
     used = expected > 0

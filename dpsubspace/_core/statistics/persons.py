@@ -1,9 +1,9 @@
-"""Private rows of persons: visited person by person, and summed so that a person moves little.
+"""Private rows of persons, visited person by person, with sums that one person moves little.
 
 A person's numbers are a function of that person's rows and of public or released numbers alone.
-Persons whose rows are about as many are visited together, each with rows of zeros behind their own,
+Persons with about equally many rows are visited together, each with rows of zeros behind their own,
 up to a number that their own rows decide: so every product is over matrices whose shape and entries
-are those of one person, and what others bring does not change how theirs are rounded.
+are those of one person, and the rows of others do not change how theirs are rounded.
 
 Design note. A person who leaves shifts all later ones to other chunks, so that each addition over
 persons may round otherwise. Those sums are in float64, and their bound counts the rounding of all
@@ -25,37 +25,36 @@ from dpsubspace._core.ground.arrays import EPS, Total, changed, to_numpy
 from dpsubspace._core.rows.affine import Affine, AffineRows
 from dpsubspace._core.rows.records import Records
 
-# Rows of a person that are looked at, the first ones in their order. The limit is public; it keeps
-# one person from taking all of the memory, and a head of so many rows is known well.
+# Number of a person's rows that are used, the first ones in their order. The limit is public; it
+# keeps one person from using all of the memory, and a head of so many rows is known well.
 MOST_ROWS = 4096
 
 # Numbers of a chunk in float64 (8 MiB), and most persons of one, on which bounds on rounding rest.
 _NUMBERS, _MOST_PERSONS = 1 << 20, 1 << 12
 
-# Standard deviations of the targets that a residual is cut to.
+# Residuals are clipped to this number of standard deviations of the targets.
 _FAR_RESIDUAL = 6.0
 
 _SQUARED = Squared()
 
-# Contributions of a norm below this are nothing: their unit vector would be rounding alone.
+# Contributions with a norm below this count as zero: their unit vector would be rounding alone.
 _FAINT = 1e-100
 
 
 @dataclass(frozen=True)
 class PersonChunk:
-    """Some persons whose rows are about as many, with rows of zeros behind their own."""
+    """Persons with about equally many rows, with rows of zeros behind their own."""
 
     persons: np.ndarray  # (u,): numbers of the persons
     sizes: np.ndarray  # (u,): rows of each
     rows: np.ndarray  # (u, m, d): standardised rows
     targets: np.ndarray  # (u, m): standardised targets
     shared: np.ndarray  # (u, m): scores of the shared model
-    residuals: np.ndarray  # (u, m): what the shared model leaves of standardised targets
-    beyond: np.ndarray  # (u, m): what was cut off the residuals
-    # (u, m): the constant entry of each row: 1, or 0 where there is no row or no
-    # intercept.
+    residuals: np.ndarray  # (u, m): standardised targets less the shared model
+    beyond: np.ndarray  # (u, m): the parts that were clipped from the residuals
+    # (u, m): the constant entry of each row: 1, or 0 if there is no row or no intercept.
     ones: np.ndarray
-    whitening: np.ndarray  # (d, d): of which ``W^T u`` is about white
+    whitening: np.ndarray  # (d, d): W such that ``W^T u`` is about white
 
     @cached_property
     def white(self) -> np.ndarray:
@@ -65,7 +64,7 @@ class PersonChunk:
     def about_own_mean(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """White rows less the mean of each person's, these means (u, d), and mean squares (u,).
 
-        Where rows have no constant entry nothing is subtracted.
+        If rows have no constant entry nothing is subtracted.
         """
         u, m, d = self.white.shape
         there = np.where(np.arange(m) < self.sizes[:, None], 1.0, 0.0)
@@ -100,11 +99,11 @@ class PersonRows:
     """Standardised private rows, by person.
 
     Rows are of location 0 and scale 1 by public or released numbers, without a constant entry, and
-    so are targets. Each column is mapped by itself, so that a row becomes the same number for
-    number wherever it lies. Rows of null records are never looked at. The shared `weights` (d,) of
-    standardised rows, the shared constant and the whitening W (d, d), of which ``W^T u`` is about
+    so are targets. Each column is mapped by itself, so that a row becomes exactly the same numbers
+    whatever its position. Rows of null records are never used. The shared `weights` (d,) of
+    standardised rows, the shared constant and the whitening W (d, d), such that ``W^T u`` is about
     white, are public or released. With `intercept` persons have one of their own, and with
-    `private` residuals are cut to a few standard deviations. They are minus the derivative of
+    `private` residuals are clipped to a few standard deviations. They are minus the derivative of
     `loss` by the scores of the shared model.
     """
 
@@ -150,7 +149,7 @@ class PersonRows:
     # Persons, chunk by chunk --------------------------------------------------------------------
 
     def chunks(self, batch: np.ndarray | None = None, *, beside: int = 0) -> Iterator[PersonChunk]:
-        """All persons with rows, or those of `batch`, with room for `beside` numbers a person."""
+        """Yield persons with rows, all or those of `batch`, with room for `beside` numbers each."""
         persons = np.arange(self.n_persons) if batch is None else np.asarray(batch)
         persons = persons[self.sizes[persons] > 0]
         lengths = _lengths(self.sizes[persons])
@@ -171,7 +170,7 @@ class PersonRows:
             (self._starts[persons][:, None] + np.where(there, place, 0)).reshape(-1)
         ]
         taken = self._rows.taken(index)
-        with np.errstate(over="ignore"):  # rows out of range are cut
+        with np.errstate(over="ignore"):  # rows out of range are clipped
             rows = to_numpy(taken.at(slice(0, len(index))).dense())
         rows = np.ascontiguousarray(rows).reshape(len(persons), length, self.width)
         targets = np.asarray(self._targets[index], dtype=np.float64).reshape(there.shape)
@@ -204,7 +203,7 @@ class PersonRows:
         *,
         beside: int = 0,
     ) -> np.ndarray:
-        """Sum over persons of what `of_chunk` adds up in a chunk, and `beside` numbers a person."""
+        """Sum chunk totals `of_chunk` over persons, with room for `beside` numbers a person."""
         total = Total()
         total.add(np.zeros(shape))
         for chunk in self.chunks(batch, beside=beside):
@@ -212,7 +211,7 @@ class PersonRows:
         return np.asarray(total.value)
 
     def slack(self) -> float:
-        """How far rounding can move a sum over persons between neighbours, by its largest term.
+        """Return the rounding error of a sum over persons between neighbours, by its largest term.
 
         Proof: with a person less, others may be added in other chunks and another order, so count
         the whole error of both sums. A chunk of k terms of norm at most C, added in any
@@ -230,22 +229,22 @@ class PersonRows:
 
 
 def _lengths(sizes: np.ndarray) -> np.ndarray:
-    """Rows that persons are given room for, from their own alone: 1 to 8, 10, ..., 16, 20, ..."""
+    """Return padded numbers of rows, from each person's own alone: 1 to 8, 10, ..., 16, 20, ..."""
     quarter = 2 ** np.maximum(np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64) - 3, 0)
     return -(-sizes // quarter) * quarter
 
 
 def products(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Inner product of the vectors of each person, (u, p) and (u, p)."""
+    """Return the inner product of the vectors of each person, (u, p) and (u, p)."""
     return np.matmul(left[:, None, :], right[:, :, None])[:, 0, 0]
 
 
 def unit_weights(squares: np.ndarray, entries: int) -> np.ndarray:
-    """Factors that give contributions of such squared norms the norm 1; 0 for nothing.
+    """Return factors that give contributions with such squared norms the norm 1; 0 for zero.
 
-    A squared norm of p entries as computed is off by at most p units of rounding, and the root, the
-    quotient and the product by few more: the factor is smaller by four times as much, so
-    that no contribution is longer than 1.
+    A computed squared norm of p entries is off by at most p units of rounding, and the root, the
+    quotient and the product by few more: the factor is smaller by four times as much, so that no
+    contribution is longer than 1.
     """
     norms = np.sqrt(np.maximum(squares, 0.0))
     shrink = 1 - 4 * (entries + 16) * EPS

@@ -1,4 +1,4 @@
-"""Releases of quantiles and of ranges, by noisy binary searches side by side."""
+"""Releases of quantiles and of ranges, by parallel noisy binary searches."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dpsubspace._core.statistics.intervals import LEAST, noisy_intervals
 # Releases of a search for quantiles: a sign, 128 octaves, and 4096 steps in each.
 SEARCH = 20
 
-# Rows up to which columns are sorted and not counted, for each quantile.
+# Largest number of rows, for each quantile, for which columns are sorted and not counted.
 _FEW = 1 << 14
 
-# How many standard deviations of the noise a search keeps away from the first and the last
-# rank, while it chooses a magnitude and afterwards.
+# Standard deviations of the noise that a search keeps from the first and the last rank, while it
+# chooses a magnitude and afterwards.
 _COARSE, _FINE = 4.0, 2.0
 
 
@@ -35,7 +35,7 @@ class _Line:
     n_levels: int
 
     def edge(self, place: np.ndarray) -> np.ndarray:
-        """Least value that belongs to a place or to a later one."""
+        """Return the least value that belongs to a place or to a later one."""
         return self._at(place - 0.5)
 
     def value(self, place: np.ndarray) -> np.ndarray:
@@ -77,7 +77,7 @@ class _Doubles:
 def rank_noise(
     noise_multiplier: float, n_columns: int, n_wanted: int, neighboring_relation: str
 ) -> float:
-    """Standard deviation of an outer rank as a search sees it, at each of its stages."""
+    """Return the standard deviation of an outer rank at each stage of a search."""
     doubled = 2 if neighboring_relation == "replace_one" else 1
     unit = math.sqrt(n_columns) if doubled == 1 else math.sqrt(2 * n_columns) / 2
     return noise_multiplier * unit * math.sqrt(n_wanted / (n_wanted + 1))
@@ -152,7 +152,7 @@ def noisy_quantiles(
 def weighted_quantiles(
     values: np.ndarray, weights: np.ndarray | None, levels: np.ndarray
 ) -> np.ndarray:
-    """Exact quantiles (k, c) of columns, not private; with weights those of ``inverted_cdf``."""
+    """Return exact quantiles (k, c) of columns, not private; ``inverted_cdf`` with weights."""
     if weights is None or np.all(weights == 1):
         return np.quantile(values, levels, axis=0)
     kept = weights > 0
@@ -217,7 +217,7 @@ class _Cells:
         ordered = np.take_along_axis(edges, self._order, axis=1)
         new = np.diff(ordered, axis=1, prepend=-np.inf) > 0
         self._new = new
-        # What lies before an edge that is new, and after the last one.
+        # Cells that end at a new edge, and the cell after the last edge.
         self._kept = np.column_stack([new, np.ones(len(new), dtype=bool)])
 
     def counts(self, ranks: np.ndarray, n: float) -> np.ndarray:
@@ -225,7 +225,7 @@ class _Cells:
         return np.diff(ranks, axis=1, prepend=0, append=n)[self._kept].astype(np.float64)
 
     def ranks(self, noisy: np.ndarray, n: int) -> np.ndarray:
-        """Ranks of the edges from noisy counts: sums from both sides by their variances."""
+        """Compute ranks of the edges from noisy counts: sums from both sides by their variances."""
         cells = np.zeros(self._kept.shape)
         cells[self._kept] = noisy
         share = np.cumsum(self._new, axis=1) / self._kept.sum(axis=1, keepdims=True)
@@ -240,7 +240,7 @@ class _Cells:
 def turns_up(
     found: np.ndarray, n_levels: int, *, bounds: tuple[np.ndarray, np.ndarray] | None = None
 ) -> np.ndarray:
-    """How often a search went up on its way to each value (k, c) that it has released."""
+    """Return how often a search went up on its way to each value (k, c) that it has released."""
     values = np.asarray(found, dtype=np.float64).T
     grid = _Doubles(n_levels)
     if bounds is not None:
@@ -255,27 +255,27 @@ def turns_up(
 
 
 # Ranges -----------------------------------------------------------------------------------------
-# Private ranges of columns: where nearly all of the values of each lie.
+# Private ranges of columns: intervals that hold nearly all of the values of each.
 #
-# Design note. There are two ways to estimate one. A search for quantiles takes twenty releases and
-# assumes nothing: it is used where public sizes and the budget say that its noise hides no more
+# Design note. There are two ways to estimate a range. A search for quantiles takes twenty releases
+# and assumes nothing: it is used if public sizes and the budget show that its noise hides no more
 # rows than are to be left out, so that no turn of it is wrong but by an accident of 1 in 30,000.
-# With fewer rows it would leave out all that noise hides, most of the rows of a small table. Counts
-# in cells, ever closer, then take two to four releases, and the ends are those of distributions
-# that agree with all counts: the rows that noise hides are taken to lie where those that can be
-# seen suggest.
+# With fewer rows it would leave out all rows that noise hides, which are most rows of a small
+# table. Then counts in ever smaller cells take two to four releases, and the ends are those of
+# distributions that agree with all counts: hidden rows are assumed to lie where the visible ones
+# suggest.
 
 # Share of the values to leave out at either end.
 LEVEL = 0.01
 
-# Standard deviations of a rank that a search keeps away from either end to take no wrong turn.
+# Standard deviations of a rank that a search keeps from either end to take no wrong turn.
 _SAFE = 4.0
 
-# Numbers of releases of counts, of which the first is taken that leaves a column visible that has
-# this share of the records: more of them look closer, and each has more noise.
+# Numbers of releases of counts; the first one is used with which a column that has this share of
+# the records is visible: more of them look closer, and each has more noise.
 _COUNTS, _VISIBLE = (4, 3, 2), 0.25
 
-# Part of what private ranges cost that counts missing values first, where there may be any.
+# Part of the budget of private ranges that first counts missing values, if there may be any.
 GAPS = 0.1
 
 
@@ -287,9 +287,9 @@ def range_part(
     *,
     level: float = LEVEL,
 ) -> Part:
-    """Releases that estimate the ranges of some columns with a `share` of the budget.
+    """Return the releases that estimate the ranges of columns with a `share` of the budget.
 
-    A search for quantiles, where public sizes say that noise hides none of them; or counts.
+    A search for quantiles, if public sizes imply that noise hides none of them; else counts.
     """
     if not target.private or n_samples is None or n_columns is None:
         return Part(share)
@@ -308,7 +308,7 @@ def _hidden(multiplier: float, n_columns: int, relation: str) -> float:
 
 
 def hidden_records(budget: Budget, name: str, n_columns: int) -> tuple[float, bool]:
-    """How many records noise hides at either end of each column; and if a search finds ranges."""
+    """Return the records that noise hides at each end of a column; and if a search is used."""
     multiplier, relation = budget.scales[name], budget.target.neighboring_relation
     if budget.parts[name].count == SEARCH:
         return _SAFE * rank_noise(multiplier, n_columns, 2, relation), True
@@ -359,7 +359,7 @@ def noisy_extents(
 def exact_extents(
     rows: np.ndarray, level: float = LEVEL, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Exact quantiles, rounded outwards; the extremes of a column where they coincide."""
+    """Return exact quantiles, rounded outwards; the extremes of a column where they coincide."""
     levels = np.array([level, 1 - level])
     if weights is not None:
         rows, weights = rows[weights > 0], weights[weights > 0]

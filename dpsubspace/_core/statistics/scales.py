@@ -1,24 +1,23 @@
-"""Releases of where columns of unknown units lie, how widely they are spread, and what is likely.
+"""Releases of locations and scales of columns of unknown units, by their likelihood.
 
-Design note. Releases of counts find any column, wherever it is: cells of an octave, and then
-equal cells about the place that these showed. Equal cells are counted several times. A column that
-is far from 0, a year say, is in one octave and in few of the cells: it is counted again in smaller
-cells, where it was found. Any other column is counted again in the same cells, and the mean of
-what is released of it has the noise of one release that costs as much as all of them. So it pays
-nothing for what others need. What is released are maps of these counts (``cell_maps.py``). Two
-searches for quantiles take twenty releases for what is found here by a few, and moments need a
-range to begin with.
+Design note. Releases of counts find any column, wherever it is: cells of an octave, and then equal
+cells about the location that the octaves showed. Equal cells are counted several times. A column
+that is far from 0, a year for example, is in one octave and in few of the cells: it is counted
+again in smaller cells, at the location that was found. Any other column is counted again in the
+same cells, and the mean of its releases has the noise of one release that costs as much as all of
+them. So it pays nothing for the needs of other columns. The releases are maps of these counts
+(``cell_maps.py``). Two searches for quantiles take twenty releases for what a few find here, and
+moments need a range to begin with.
 
-A scale that is too small is worse than one that is too large: entries that are far out in units
-of it are cut, or have weights that noise decides. So scales are chosen above the median of what is
-likely, and those of columns are no smaller than a cell, also where they are constant, or would be
-but for a few rows. Columns of which no size is likely enough count as not found, and are best
-left out.
+A scale that is too small is worse than one that is too large: entries that are far out in units of
+it are clipped, or have weights that noise decides. So scales are chosen above the median of their
+likely values, and those of columns are no smaller than a cell, also if the columns are constant, or
+would be but for a few rows. Columns for which no size is likely enough count as not found, and are
+best left out.
 
-What is likely is asked of a public list of distributions: how likely each is for columns of which
+The likelihood is computed for a public list of distributions: how likely each is for columns whose
 counts in cells were released. All of that is postprocessing. The list is long, and hardly any of it
-agrees with what was released: what a distribution is worth apart from that is computed for the few
-that do.
+agrees with the releases: other quantities of a distribution are computed only for the few that do.
 """
 
 from __future__ import annotations
@@ -66,24 +65,24 @@ from dpsubspace._core.statistics.cell_maps import (
 from dpsubspace._core.statistics.counts import TOGETHER, cell_counts
 from dpsubspace._core.statistics.shapes import Shapes, heaped_shapes, near_shapes
 
-# Where the numbers come from: chosen by hand on tables of benchmarks/repro_regression.py, with
-# other splits of 1,000 and 6,000 rows. No script varies them; that one shows what they do together.
+# Origin of these numbers: chosen by hand on tables of benchmarks/repro_regression.py, with other
+# splits of 1,000 and 6,000 rows. No script varies them; that one shows how they perform together.
 
-# The releases and their shares of what they cost together: where columns lie, how widely they are
-# spread, looked at five times, and how long rows are in these units.
+# The releases and their shares of the common budget: locations of columns, their spread, counted
+# five times, and the length of rows in these units.
 SCALES = {"octaves": Part(0.5), "cells": Part(0.4, 5), "lengths": Part(0.1)}
 
-# The scale of a column is at least so many cells: more of them where so much of it is in one cell
-# that few rows make up the scale.
+# Least scale of a column, in cells: larger if so much of the column is in one cell that few rows
+# make up the scale.
 _RESOLVED, _HEAPED, _BESIDE = 1.05, 0.8, 8.0
 
-# A column of which so much is in one cell from nearer counts as it was seen first: the rest makes
-# up its scale.
+# If so large a part of a column is in one of the smaller cells, the first cells are used for it:
+# the rest makes up its scale.
 _LUMPED = 0.6
 
-# A column is looked at from nearer where, with this probability, it is so many times narrower than
-# the cells were made for: less would not make up for what is known already. Chosen by hand on
-# columns that lie far from 0 (tests/units/test_scales.py).
+# A column is counted in smaller cells if, with this probability, it is so many times narrower than
+# the width that the cells were made for: less would not make up for the information lost. Chosen by
+# hand on columns that lie far from 0 (tests/units/test_scales.py).
 _CERTAIN, _NEARER = 0.95, 4.0
 
 
@@ -95,11 +94,11 @@ class Scales:
 
 
 def scale_share(noise: float, n_columns: int) -> float:
-    """Share of the budget for scales, from what its whole is worth on these columns.
+    """Return the share of the budget for scales, from the strength of all of it on these columns.
 
-    `noise` is the multiplier of one release that takes all of the budget, over the number of rows.
-    The rule was chosen on eight tables of 353 to 18,000 rows and 5 to 28 columns, at epsilon
-    0.3, 1 and 3.
+    `noise` is the multiplier of one release that uses all of the budget, over the number of rows.
+    The rule was chosen on eight tables of 353 to 18,000 rows and 5 to 28 columns, at epsilon 0.3, 1
+    and 3.
     """
     return min(0.4, max(0.1, 8 * noise * math.sqrt(n_columns)))
 
@@ -113,18 +112,18 @@ def noisy_scales(
 ) -> tuple[Scales, Scales]:
     """Release a centre and a width of each column and of each target, in any units.
 
-    NaN counts for nothing. Targets have a share of their own in the releases that are about single
-    columns, `target_share`: everything depends on them. The budget has the releases of
-    :data:`SCALES`; without "lengths" where there are no columns. There may be another number of
-    "cells". Without noise, means and standard deviations come out as they are (not private), found
-    unless the column is constant.
+    NaN counts for nothing. Targets have a share of their own in the releases about single columns,
+    `target_share`: everything depends on them. The budget has the releases of :data:`SCALES`;
+    without "lengths" if there are no columns. There may be another number of "cells". Without
+    noise, the results are exact means and standard deviations (not private), found unless the
+    column is constant.
 
-    Privacy: with "octaves", public maps of the counts of all columns in cells, and with each of
-    "cells", the same in cells that follow from what was released before. A record is in one cell
-    of a column, so it moves what is released of c columns by sqrt(c) times the bounds of
-    :class:`CellMap`, both for columns and for targets, which are released jointly. With "lengths",
-    the same of one number that is a function of a record and of earlier releases. What follows is
-    postprocessing, with public sizes and lists. Events: a Gaussian mechanism for each release.
+    Privacy: "octaves" releases public maps of the counts of all columns in cells, and each of
+    "cells" the same in cells that follow from earlier releases. A record is in one cell of a
+    column, so it moves the releases of c columns by sqrt(c) times the bounds of :class:`CellMap`,
+    both for columns and for targets, which are released jointly. "lengths" does the same for one
+    number that is a function of a record and of earlier releases. The rest is postprocessing, with
+    public sizes and lists. Events: a Gaussian mechanism for each release.
     """
     wanted = ((columns, COLUMNS, 1 - target_share), (targets, TARGETS, target_share))
     given = [one for one in wanted if one[0] is not None]
@@ -151,7 +150,7 @@ def _found(
     records: Records,
     releases: Releases,
 ) -> list[Scales]:
-    """Release scales of groups of columns: octaves, and then cells from nearer and nearer."""
+    """Release scales of groups of columns: octaves, and then ever smaller cells."""
     weights = records.weights_numpy
     counts = [in_octaves(group, weights) for group in groups]
     octaves = released_maps(releases, "octaves", octave_map(), counts, shares, records)
@@ -166,14 +165,14 @@ def _found(
     return [_fine(look, aim) for look, aim in zip(looks, aims, strict=True)]
 
 
-# How widely they are spread -------------------------------------------------------------------
+# Spread of columns ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _ColumnView:
-    """What cells show of columns: about which location, for which unit, and what was released.
+    """Released counts of columns in cells: the location and unit of the cells, and the values.
 
-    `first` is what was known before a column was looked at from nearer, None where none was.
+    `first` are the released values in the first cells, before a column moved to smaller ones.
     """
 
     fit: CoarseFit
@@ -184,7 +183,7 @@ class _ColumnView:
 
     @classmethod
     def of(cls, fit: CoarseFit) -> _ColumnView:
-        """The first: about where octaves have columns, for the widths that they tell."""
+        """Return the first view: at the locations and with the widths that octaves show."""
         nothing = Noisy.nothing(len(fit.location))
         return cls(fit, fit.location, fit.scale, nothing, nothing)
 
@@ -210,15 +209,15 @@ class _ColumnView:
 
 
 def _nearer(look: _ColumnView) -> _ColumnView:
-    """Look from nearer at columns that are surely much narrower than the unit."""
+    """Choose smaller cells for columns that are surely much narrower than the unit."""
     location, unit = look.location.copy(), look.unit.copy()
-    # Only they can be that one cell explains better than nothing does.
+    # Only columns for which one cell explains the values better than nothing does can be so narrow.
     alone = look.cells.log_likelihoods(single_values(), slice(None)).max(axis=1, initial=-np.inf)
     for columns in _some(np.flatnonzero(alone > 0)):
         likely = look.posterior(columns)
         mean = likely.average(likely.means)
         variance = likely.average((likely.means - mean[likely.columns]) ** 2)
-        off = np.sqrt(variance) + CELL / 2  # anywhere in one
+        off = np.sqrt(variance) + CELL / 2  # anywhere in a cell
         wide = np.hypot(off, likely.deviation(_CERTAIN))
         nearer = wide * _NEARER < 1
         location[columns] += np.where(nearer, unit[columns] * mean, 0.0)
@@ -232,8 +231,8 @@ def _fine(look: _ColumnView, aim: QuantileChoice) -> Scales:
     """Fit equal cells by distributions of a size that octaves allow; choose a scale by its rank.
 
     Distributions with a value that many records share have it where a single value fits best.
-    From nearer there may be nothing but such a value, or not even that: then the first look
-    counts, since what else there is makes up the scale.
+    Smaller cells may hold nothing but such a value, or not even that: then the first cells are
+    used, since the other values make up the scale.
     """
     heap, there = np.zeros(len(look.unit)), np.ones(len(look.unit))
     for columns in _some(np.flatnonzero(look.near)):
@@ -247,28 +246,28 @@ def _fine(look: _ColumnView, aim: QuantileChoice) -> Scales:
         scale[columns] *= likely.deviation(aim.fine)
         heap[columns] = likely.shares[:, 1:-1].max(axis=1)
     least = np.where(heap > _HEAPED, _BESIDE, _RESOLVED) * CELL
-    least = math.sqrt(1 / 12) * CELL if aim.narrow else least  # that of any values in one cell
+    least = math.sqrt(1 / 12) * CELL if aim.narrow else least  # that of values in one cell
     return Scales(location, np.maximum(scale, least * look.unit), look.fit.sure)
 
 
 def _some(columns: np.ndarray) -> list[np.ndarray]:
-    """As many as are looked at together."""
+    """Split columns into slices that are processed together."""
     return [columns[some] for some in slices(len(columns), TOGETHER)]
 
 
-# How long rows are ----------------------------------------------------------------------------
+# Lengths of rows ------------------------------------------------------------------------------
 
 
 def _of_common_length(
     columns: np.ndarray, found: Scales, records: Records, releases: Releases
 ) -> Scales:
-    """Multiply the scales of columns by what makes rows as long as normal ones are.
+    """Multiply the scales of columns by the factor that makes rows as long as normal ones.
 
-    One number of each record tells that, whatever the number of columns, so that noise hardly
-    hides it, while all scales that err to one side do so together.
+    One number of each record determines the factor, whatever the number of columns, so that noise
+    hardly hides it, while all scales that err to one side do so together.
     """
     used = np.flatnonzero(found.found)
-    if not len(used):  # what is paid for is released, though all columns are left out
+    if not len(used):  # the release is paid for, so it is made even if all columns are left out
         used = np.arange(len(found.found))
     location, scale = found.location[used], found.scale[used]
     edges = np.arange(-6, 3.1, 0.5)
@@ -282,7 +281,7 @@ def _of_common_length(
             octave = 0.5 * np.log2(np.mean(np.square(units, out=units), axis=1))
         return np.searchsorted(edges, octave, side="right")
 
-    n_cells = len(edges) + 2  # the last one for what counts for nothing, which is no row here
+    n_cells = len(edges) + 2  # a last cell counts for nothing: no row is in it
     counts = cell_counts(columns, cells, n_cells, records.weights_numpy).astype(float)
     noisy = released_maps(releases, "lengths", public, [counts[None]], [1.0], records)[0]
     middle, width = (grid.ravel() for grid in np.meshgrid(np.arange(-6, 3.1, 0.125), _WIDTHS))
@@ -307,7 +306,7 @@ def _lengths() -> CellMap:
 
 
 def _exact(columns: np.ndarray, weights: np.ndarray | None) -> Scales:
-    """Means and standard deviations over what is not NaN; two passes, chunk by chunk."""
+    """Return means and standard deviations of entries that are not NaN; two passes, by chunks."""
     location, _ = _means(columns, weights, np.zeros(columns.shape[1]), 1)
     square, known = _means(columns, weights, location, 2)
     scale = np.sqrt(square)
@@ -336,10 +335,10 @@ def _powers(
     return np.stack([total, count])
 
 
-# How likely distributions are -------------------------------------------------------------------
+# Likelihood of distributions --------------------------------------------------------------------
 
-# Distributions whose logarithm is below the largest by more are left out: all of them together
-# weigh less than rounding.
+# Distributions whose logarithm is smaller than the largest by more than this are left out: all of
+# them together weigh less than rounding.
 _UNLIKELY = 45.0
 
 # The list of distributions ----------------------------------------------------------------------
@@ -347,7 +346,7 @@ _UNLIKELY = 45.0
 
 @cache
 def near_columns() -> tuple[Shapes, np.ndarray, Expected]:
-    """Distributions near a column, their shares of equal cells, and what is released of those."""
+    """Return distributions near a column, their shares of equal cells, and the expected maps."""
     shapes = near_shapes()
     masses = shapes.masses(cell_edges())
     return shapes, masses, Expected.of(masses @ cell_map().matrix[:-1])
@@ -355,18 +354,18 @@ def near_columns() -> tuple[Shapes, np.ndarray, Expected]:
 
 @cache
 def single_values() -> Expected:
-    """What a column gives that has one value, in the middle of each of the cells."""
+    """Return the expected map of a column with one value in the middle of a cell, for each cell."""
     return Expected.of(cell_map().matrix[1:-2])
 
 
 def likely_heaps(cells: Noisy) -> np.ndarray:
-    """The cell that a value of many records would be in, of each column."""
+    """Return the cell of each column that most likely holds a value of many records."""
     return cells.log_likelihoods(single_values(), slice(None)).argmax(axis=1)
 
 
 @cache
 def _beside_a_heap() -> np.ndarray:
-    """Shares below edges of cells to both sides of one with a shared value in its middle."""
+    """Return shares below the edges on both sides of a cell with a shared value in its middle."""
     return heaped_shapes().below((np.arange(-N_CELLS, N_CELLS + 1) + 0.5) * CELL)
 
 
@@ -375,12 +374,12 @@ def _places(heaps: np.ndarray) -> np.ndarray:
 
 
 def _edges_beside(heaps: np.ndarray) -> np.ndarray:
-    """Where the edges of all cells are among those beside a heap, (c, e)."""
+    """Return the positions of all edges of cells among those beside a heap, (c, e)."""
     return N_CELLS - 1 - heaps[:, None] + np.arange(N_CELLS + 1)
 
 
 def heaped_columns(cell: int) -> tuple[Shapes, np.ndarray]:
-    """Distributions with a value in a cell that many records share, and their shares of cells."""
+    """Return distributions with a value in a cell that many records share; their cell shares."""
     shapes = heaped_shapes().moved(float(_places(np.array(cell))), 1.0)
     below = _beside_a_heap()[:, _edges_beside(np.array([cell]))[0]]
     masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
@@ -389,15 +388,16 @@ def heaped_columns(cell: int) -> tuple[Shapes, np.ndarray]:
 
 @cache
 def _heaped_half_squares(cell: int) -> np.ndarray:
-    """Half of the square norms of what these give, which is too much to keep."""
+    """Return half of the square norms of their expected maps, which are too large to keep."""
     return Expected.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
 
 
 def heaped_log_likelihoods(cells: Noisy, heaps: np.ndarray) -> np.ndarray:
-    """Log likelihoods of these, up to a constant, for columns with a heap in some cell, (c, h).
+    """Return log likelihoods of distributions with a heap, up to a constant, (c, h).
 
-    What was released is projected, and sums over cells are taken by parts: they are then sums over
-    edges, of shares below, which are the same for all heaps but for their place.
+    The columns have their heap in the cells `heaps`. The release is projected, and sums over cells
+    are computed by parts: they are then sums over edges, of shares below, which are the same for
+    all heaps up to a shift.
     """
     released = cells.values @ cell_map().matrix[:-1].T
     moved = np.zeros((len(heaps), _beside_a_heap().shape[1]))
@@ -408,29 +408,29 @@ def heaped_log_likelihoods(cells: Noisy, heaps: np.ndarray) -> np.ndarray:
     return (products - np.concatenate(half_squares)) / (cells.variance + MISFIT**2)
 
 
-# What agrees with a release ---------------------------------------------------------------------
+# Agreement with a release -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """How likely distributions are for each of some columns: those that are not are left out.
+    """Probabilities of distributions for each of several columns, without unlikely ones.
 
-    Those of a column are next to each other, in the order of their deviations.
+    The distributions of a column are next to each other, in the order of their deviations.
     """
 
-    weights: np.ndarray  # (q,): those of a column add up to 1
+    weights: np.ndarray  # (q,): weights of one column add up to 1
     columns: np.ndarray  # (q,): number of the column
     shapes: np.ndarray  # (q,): number of the distribution: those near a column, then with a heap
     means: np.ndarray  # (q,)
     deviations: np.ndarray  # (q,)
-    starts: np.ndarray  # (c,): where those of each column begin
+    starts: np.ndarray  # (c,): where the distributions of each column begin
     heaps: np.ndarray  # (c,): cell of the heap
 
     @classmethod
     def of(
         cls, cells: Noisy, location: np.ndarray, unit: np.ndarray, sizes: np.ndarray
     ) -> Posterior:
-        """About a location, in a unit, with octaves of size that are as likely as `sizes` say."""
+        """Return the posterior at a location, in a unit, with probabilities `sizes` of octaves."""
         heaps, every = likely_heaps(cells), _every()
         known = ndimage.convolve1d(sizes, ROUNDED, axis=1, mode="constant") + 1e-9
         near = cells.log_likelihoods(near_columns()[2], slice(None)) + every.near_log_prior
@@ -453,11 +453,11 @@ class Posterior:
         return cls(weights, columns, shapes, means, deviations, starts, heaps)
 
     def average(self, values: np.ndarray) -> np.ndarray:
-        """Means over the distributions of each column, of a number (q,) of each."""
+        """Return the mean over the distributions of each column, of a number (q,) of each."""
         return np.add.reduceat(self.weights * values, self.starts)
 
     def deviation(self, level: float) -> np.ndarray:
-        """Quantile of the deviations of each column."""
+        """Return the quantile of the deviations of each column."""
         total, ends = np.cumsum(self.weights), np.append(self.starts[1:], len(self.weights))
         before = total[self.starts] - self.weights[self.starts]
         rank = np.searchsorted(total, before + level * (1 - 1e-9))
@@ -465,7 +465,7 @@ class Posterior:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """Shares of cells on average, (c, cells)."""
+        """Mean shares of cells, (c, cells)."""
         masses, beside = near_columns()[1], _beside_a_heap()
         weights = np.zeros((len(self.heaps), len(masses) + len(beside)))
         weights[self.columns, self.shapes] = self.weights
@@ -476,7 +476,7 @@ class Posterior:
 
 
 def _between(values: np.ndarray, rows: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Linear interpolation between entries next to each other of rows, (q,) of each."""
+    """Interpolate linearly between adjacent entries of `values`, at (q,) rows and places."""
     last = values.shape[1] - 1
     np.clip(place, 0.0, last, out=place)
     entry = place.astype(np.intp)
@@ -489,10 +489,11 @@ def _between(values: np.ndarray, rows: np.ndarray, place: np.ndarray) -> np.ndar
 class _Every:
     """All distributions of the list: those near a column, and then those with a heap."""
 
-    means: np.ndarray  # of those with a heap, about its place
+    means: np.ndarray  # for those with a heap, about its place
     deviations: np.ndarray
     order: np.ndarray  # by deviation
-    # Logarithms of priors, of size apart: less likely where the mean is not where octaves have it.
+    # Logarithms of priors, without that of the size: lower if the mean is not where octaves have
+    # it.
     near_log_prior: np.ndarray
     heaped_log_prior: np.ndarray  # (cells, h): for a heap in any cell
 

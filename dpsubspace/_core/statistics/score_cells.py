@@ -1,12 +1,12 @@
-"""Counts of private rows in cells of score and label, and what can be read from them.
+"""Counts of private rows in cells of score and label, and results from these counts.
 
 Design note. A cell has one more row or one less, wherever the row lies, so that all cells together
-cost what one count costs; and all metrics of a classifier follow from how scores and labels are
-distributed. Noise is Laplace noise: where a record moves one count, it has less spread than
-Gaussian noise of the same guarantee, by a factor of 2.6 at epsilon 1 and delta 1e-5, and no
-delta. Fewer cells have less noise, and hide the order of the scores in a cell. That costs less than
-it seems: the likelihood of the positive class changes smoothly from cell to cell, which says how
-the two classes are ordered inside of one (:func:`within_cells`).
+cost as much as one count; and all metrics of a classifier follow from the distribution of scores
+and labels. Noise is Laplace noise: if a record moves one count, it has less spread than Gaussian
+noise of the same guarantee, by a factor of 2.6 at epsilon 1 and delta 1e-5, and no delta. Fewer
+cells have less noise, and hide the order of the scores in a cell. That costs less than it seems:
+the likelihood of the positive class changes smoothly from cell to cell, which shows how the two
+classes are ordered inside of one (:func:`within_cells`).
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from dpsubspace._core.rows.remote import sum_over_parts
 from dpsubspace._names import public
 
 # Roots and ranks --------------------------------------------------------------------------------
-# Scores of candidates by how near a sum over records is to zero there, or a rank to one asked for.
+# Scores of candidates by how near a sum over records is to zero there, or a rank to a given one.
 #
-# Either finds in one release, with no delta, what a search would take many releases for: the
-# exponential mechanism on how far a candidate misses its mark (the inverse sensitivity mechanism of
-# Asi and Duchi, 2020).
+# Both find in one release, with no delta, what a search would need many releases for: the
+# exponential mechanism on the distance by which a candidate misses its target (the inverse
+# sensitivity mechanism of Asi and Duchi, 2020).
 
-# Finest multiples that are added up, and how many steps a sum may have to be exact.
+# Finest multiples that are added up, and the largest number of steps of an exact sum.
 _FINEST_ROOTS, _EXACT_ROOTS = 2.0**40, 2.0**51
 
 
 def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np.ndarray, float]:
-    """Sums over records of numbers in [-1, 1], one for each column, and their slack.
+    """Return sums over records of numbers in [-1, 1], one for each column, and their slack.
 
-    Columns have what rows bring, which is cut to [-1, 1], and what is not a number counts as 0. A
+    Columns have the contributions of rows, which are clipped to [-1, 1], and NaN counts as 0. A
     record contributes the mean of its rows, and nothing if it is null.
 
-    What a record contributes is rounded to a multiple of a public step, so that sums are exact in
-    any order. Where the rows of one record lie elsewhere because of another, what it contributes
-    may be rounded otherwise, by one step. The slack is that for all records: a sum moves between
-    neighbours by what their one record contributes, and at most as much more.
+    The contribution of a record is rounded to a multiple of a public step, so that sums are exact
+    in any order. If the rows of one record are at other positions because of another record, its
+    contribution may be rounded otherwise, by one step. The slack is that for all records: a sum
+    moves between neighbours by the contribution of their one record, and at most as much more.
     """
     steps = min(2.0 ** np.floor(np.log2(_EXACT_ROOTS / records.n)), _FINEST_ROOTS)
     weights, found = records.weights_numpy, []
@@ -59,11 +59,11 @@ def sums_of_records(columns: Iterable[np.ndarray], records: Records) -> tuple[np
 
 
 def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> BoundedScores:
-    """Score of each candidate by how near the sum that it gives is to zero.
+    """Score each candidate by how near its sum is to zero.
 
     The private `totals` (n_candidates, p) are sums over records at each candidate, of vectors of
     norm at most 1. `slack` is how far rounding moves a sum between neighbours, in L2 norm. `public`
-    (n_candidates,) is what else a candidate is given, by public knowledge.
+    (n_candidates,) is an addition to the score of a candidate, by public knowledge.
 
     Proof: the score is minus the length of the sum. A record that becomes null takes a vector of
     norm at most 1 out of each, which changes each length by a number in [-1, 1], and one that is
@@ -74,13 +74,13 @@ def root_scores(totals: np.ndarray, slack: float, public: np.ndarray) -> Bounded
 
 
 def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
-    """Score of each candidate by how near it is to the value of a rank.
+    """Score each candidate by how near it is to the value of a rank.
 
-    The private `counts` (n_candidates,) are the records at each candidate, in their order; of a
-    record of several rows, parts that add up to at most 1. The rank is public.
+    The private `counts` (n_candidates,) are the records at each candidate, in their order; a record
+    of several rows contributes parts that add up to at most 1. The rank is public.
 
-    Score: minus the distance of `rank` from the ranks that a candidate has, which go from the
-    number of records below it to that with those at it. The value of the rank has a score of 0,
+    Score: minus the distance of `rank` from the ranks of a candidate, which go from the number of
+    records below it to that number plus the records at it. The value of the rank has a score of 0,
     however many records are tied there. Proof of the bounds: whether a record becomes null or is
     replaced, both numbers move by at most 1 each, and so does the distance, which is the largest
     of 0, one of them less `rank`, and `rank` less the other. The moves of two candidates differ by
@@ -94,10 +94,10 @@ def rank_scores(counts: np.ndarray, rank: float) -> BoundedScores:
 # Scores of candidates ---------------------------------------------------------------------------
 # Scores of candidates, added up over records without rounding.
 
-# Where records may move by rounding, a step is larger than that.
+# If records may move by rounding, a step is larger than that.
 _FINEST_SCORES = 2.0**40
 
-# Sums of so many steps are exact, with some to spare for scores that are public.
+# Sums of so many steps are exact, with room for public scores.
 _EXACT_SCORES = 2.0**51
 
 
@@ -105,14 +105,14 @@ class ScoreTotal:
     """Sum over records of one number in [0, 1] for each of some candidates.
 
     Records, if given, have a row each, and a null one contributes exactly 0 to all candidates.
-    `n_moving` is the public number of records where what one contributes may be rounded otherwise
-    because of the rows of another.
+    `n_moving` is the public number of records whose contribution may be rounded otherwise because
+    of the rows of another record.
 
-    Bounds: those of :func:`~dpsubspace._core.release.mechanisms.score_sum`. What a record
-    contributes is rounded to whole steps of :func:`~dpsubspace._core.rows.records.exact_steps`, of
-    which the sum is exact in whatever order it is taken. Where other records may move by rounding,
-    each moves by one step at most, and two of its scores by two steps apart. Steps are then as
-    small as exact sums of so many allow.
+    Bounds: those of :func:`~dpsubspace._core.release.mechanisms.score_sum`. The contribution of a
+    record is rounded to whole steps of :func:`~dpsubspace._core.rows.records.exact_steps`, whose
+    sum is exact in any order. If other records may move by rounding, each moves by one step at
+    most, and two of its scores by two steps apart. Steps are then as small as exact sums of so many
+    allow.
     """
 
     def __init__(self, n_candidates: int, records: Records | None = None, n_moving: int = 0):
@@ -124,14 +124,14 @@ class ScoreTotal:
         self._slack = 2 * n_moving / self._steps
 
     def add(self, rows: Any, scores: np.ndarray) -> None:
-        """Add scores (k, n_candidates) of a slice, cut to [0, 1]; NaN counts as 0."""
+        """Add scores (k, n_candidates) of a slice, clipped to [0, 1]; NaN counts as 0."""
         whole = np.rint(np.nan_to_num(np.clip(scores, 0.0, 1.0)) * self._steps)
         if self._present is not None:
             whole = np.where(self._present[rows, None], whole, 0.0)
         self._total += whole.sum(axis=0)
 
     def bounded_sum(self, *public: float) -> BoundedScores:
-        """The total, and scores of further candidates that are public, rounded as well."""
+        """Return the total, followed by public scores of further candidates, rounded as well."""
         steps = self._steps
         total = score_sum(np.append(self._total, np.rint(np.multiply(public, steps))) / steps)
         norm, apart = (b + self._slack for b in (total.norm_bound, total.replace_bound))
@@ -139,15 +139,14 @@ class ScoreTotal:
 
 
 def score_total(values: Any, records: Records) -> BoundedSum:
-    """Sum over records of one number in [0, 1] each, of which their rows have parts.
+    """Return the sum over records of one number in [0, 1] each; rows have parts of their record.
 
-    What is outside of [0, 1] counts as the nearer end, and what is not a number as 0.
+    Numbers outside of [0, 1] count as the nearer end, and NaN as 0.
 
-    Proof of the bounds: what a record contributes is an average of such numbers, and 0 for a null
-    record, rounded to whole steps of :func:`~dpsubspace._core.rows.records.exact_steps`, of which
-    sums are exact in whatever order they are taken. So a record that becomes null takes away a
-    number in [0, 1], and one that is replaced moves the sum by a number in [-1, 1]: by at most 1
-    either way.
+    Proof of the bounds: the contribution of a record is an average of such numbers, and 0 for a
+    null record, rounded to whole steps of :func:`~dpsubspace._core.rows.records.exact_steps`, whose
+    sums are exact in any order. So a record that becomes null takes away a number in [0, 1], and
+    one that is replaced moves the sum by a number in [-1, 1]: by at most 1 either way.
     """
     steps, weights = exact_steps(records.n), records.weights_numpy
     values = np.nan_to_num(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0))
@@ -160,15 +159,15 @@ def score_total(values: Any, records: Records) -> BoundedSum:
 
 # Cells of scores --------------------------------------------------------------------------------
 
-# Cells of the grid from which edges are found, and the largest log-odds and decision value on it.
+# Number of cells of the grid for edges, and the largest log-odds and decision value on it.
 FINE = 64
 _TOP = {True: 12.0, False: 1e6}
 
-# What is smaller than this lies in the cells beside 0, and cells beyond grow by a factor each. Half
+# Values smaller than this lie in the cells beside 0, and cells beyond grow by a factor each. Half
 # of a log-odds is little; decision values may be of any size.
 _NEAR = {True: 0.5, False: 1e-3}
 
-# Cells of errors by size: half octaves below 1, and what is smaller.
+# Number of cells of errors by size: half octaves below 1, and one for smaller errors.
 ERRORS = 41
 
 # Sums of so many steps are exact in float64, and no step is smaller than one over the second.
@@ -177,26 +176,25 @@ _EXACT, _FINEST = 2.0**52, 2.0**40
 # Weights of neighbours, by their distance, for the slope of the share of a class.
 _NEARBY = {0: 1.0, 1: 1.0, 2: 0.1}
 
-# Places in a cell at which its typical score is taken.
+# Number of points in a cell over which its typical score is averaged.
 _INSIDE = 32
 
 
-# Sums that one record moves little ------------------------------------------------------------
+# Sums with low sensitivity --------------------------------------------------------------------
 
 
 def counted(cells: np.ndarray, n_cells: int, records: Records) -> BoundedL1Sum:
-    """How many records have each of the numbers 0, ..., n_cells - 1 in `cells`.
+    """Count the records that have each of the numbers 0, ..., n_cells - 1 in `cells`.
 
-    Cells are (n_rows,), in one list, or (n_rows, k) in each of k lists; counts are one after the
-    other.
+    Cells are (n_rows,), in one list, or (n_rows, k) in each of k lists; the counts of the lists are
+    concatenated.
 
     Proof of the bounds: a row is in one cell of each list, so that a null record takes 1 from one
-    count of each, and a replaced one moves two counts of each by 1. Which cell that is may depend
-    on anything that the row says, such as the public group that it belongs to: so all groups are
-    released together for the same bounds, 1 where a record becomes null, and 2 where it is
-    replaced and may leave one group for another. A record of several rows brings parts of it that
-    add up to at most 1, in however many groups (see :mod:`~dpsubspace._core.rows.records`); sums of
-    such parts are exact.
+    count of each, and a replaced one moves two counts of each by 1. The cell may depend on anything
+    in the row, such as the public group that it belongs to: so all groups are released together for
+    the same bounds, 1 if a record becomes null, and 2 if it is replaced and may leave one group for
+    another. A record of several rows contributes parts of it that add up to at most 1, in however
+    many groups (see :mod:`~dpsubspace._core.rows.records`); sums of such parts are exact.
     """
     k = 1 if cells.ndim == 1 else cells.shape[1]
     return BoundedL1Sum(sum_over_parts(_counted, cells, n_cells, records), 1.0 * k, 2.0 * k)
@@ -229,17 +227,17 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
 def grouped_sums(
     values: np.ndarray, shares: np.ndarray, records: Records, group: np.ndarray, n_groups: int
 ) -> BoundedL1Sum:
-    """The same of each public group, with the sums of what is left to 1, which tell its size.
+    """Return the sums of each public group, and the sums of the complements to 1, for its size.
 
-    Of shape (n_groups, 2, k): `group` is the number of each row's.
+    The shape is (n_groups, 2, k): `group` is the number of each row's group.
 
     Proof of the bounds: number v of a row contributes ``s v`` and ``s (1 - v)`` to its own group,
     with s its share, and nothing to others: together ``s``, and all numbers at most 1 in L1 norm.
-    So a null record takes 1 away. A row that is replaced may leave one group for another, of which
-    both sums change: two points of norm 1 are at most 2 apart, which is also what it needs within a
-    group in general. The same holds for a record of several rows, which brings a point of the
-    convex hull of these, in however many groups (see :mod:`~dpsubspace._core.rows.records`).
-    Rounding is that of :func:`bounded_sums`: each part is rounded down by itself.
+    So a null record takes 1 away. A row that is replaced may leave one group for another, and both
+    sums change: two points of norm 1 are at most 2 apart, which is also the bound within a group in
+    general. The same holds for a record of several rows, which contributes a point of the convex
+    hull of these, in however many groups (see :mod:`~dpsubspace._core.rows.records`). Rounding is
+    that of :func:`bounded_sums`: each part is rounded down by itself.
     """
     steps = _steps(records.n)
     whole = sum_over_parts(_summed_by, values, group, n_groups, records, steps)
@@ -251,14 +249,14 @@ def grouped_sums(
 def _summed_by(
     values: np.ndarray, group: np.ndarray, n_groups: int, records: Records, steps: float
 ) -> np.ndarray:
-    """The same by group, and then of what is left to 1, (n_groups, 2 k)."""
+    """Return sums by group, followed by the sums of the complements to 1, (n_groups, 2 k)."""
     inside = _inside(values)
     whole = _whole(np.concatenate([inside, 1.0 - inside], axis=1), records, steps)
     return np.stack([np.bincount(group, each, minlength=n_groups) for each in whole.T], axis=1)
 
 
 def _steps(n: int) -> float:
-    """Steps to 1 of what is added up over so many records."""
+    """Return the number of steps to 1 for exact sums over so many records."""
     return min(2.0 ** np.floor(np.log2(_EXACT / n)), _FINEST)
 
 
@@ -267,13 +265,13 @@ def _inside(values: np.ndarray) -> np.ndarray:
 
 
 def _whole(inside: np.ndarray, records: Records, steps: float) -> np.ndarray:
-    """What rows bring, in whole steps."""
+    """Round the contributions of rows to whole steps."""
     weights = records.weights_numpy
     return np.floor((inside if weights is None else inside * weights[:, None]) * steps)
 
 
 def _largest(shares: np.ndarray, n: int) -> float:
-    """Sum of shares, with what the rounding of their products with sums over n records may add."""
+    """Sum the shares, plus the rounding of their products with sums over n records."""
     return float(shares.sum()) * (1 + 4 * EPS * (n + 8))
 
 
@@ -281,17 +279,17 @@ def _largest(shares: np.ndarray, n: int) -> float:
 
 
 def fine_edges(*, probabilities: bool) -> np.ndarray:
-    """Public inner edges of the grid: narrow near 0 and wide far out, of log-odds or decisions."""
+    """Return the public grid's inner edges, for log-odds or decisions: narrow near 0, then wide."""
     near = _NEAR[probabilities]
     end = np.arcsinh(_TOP[probabilities] / near)
     return near * np.sinh(np.linspace(-end, end, FINE - 1))
 
 
 def n_cells(n: int, epsilon: float) -> int:
-    """Cells for so many records: the noise of more costs more than the order that they show.
+    """Return a number of cells: with more, noise costs more than the additional order helps.
 
-    Found with normal scores of two classes: from 4 for a hundred records at epsilon 1 to 16 for
-    100,000.
+    The rule was found with normal scores of two classes: from 4 for a hundred records at epsilon 1
+    to 16 for 100,000.
     """
     if epsilon == math.inf:
         return 2048
@@ -299,12 +297,12 @@ def n_cells(n: int, epsilon: float) -> int:
 
 
 def on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
-    """Nearest counts that are not negative and add up to `total`: most of noise become 0."""
+    """Return the nearest nonnegative counts with the sum `total`: most of noise becomes 0."""
     return each_on_simplex(counts[None], total)[0]
 
 
 def each_on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
-    """The same of each entry along the first axis."""
+    """Apply :func:`on_simplex` to each entry along the first axis."""
     flat = counts.reshape(len(counts), -1)
     falling = np.sort(flat, axis=1)[:, ::-1]
     over = (np.cumsum(falling, axis=1) - total) / np.arange(1, flat.shape[1] + 1)
@@ -314,7 +312,7 @@ def each_on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
 
 
 def _ranks(fine: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the cells of the grid, and the share of scores below each."""
+    """Return the ends of the cells of the grid, and the share of scores below each."""
     ends = np.concatenate([[2 * grid[0] - grid[1]], grid, [2 * grid[-1] - grid[-2]]])
     return ends, np.concatenate([[0.0], np.cumsum(fine)]) / max(fine.sum(), 1e-300)
 
@@ -322,15 +320,15 @@ def _ranks(fine: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def quantile_edges(
     fine: np.ndarray, grid: np.ndarray, k: int, threshold: float | None
 ) -> np.ndarray:
-    """Edges of `k` cells with about equal numbers of scores, from -inf to inf.
+    """Return edges of `k` cells with about equal numbers of scores, from -inf to inf.
 
-    `fine` are the released counts (FINE,) of scores on the grid, of which `grid` has the inner
-    edges. The threshold, if any, is one more edge.
+    `fine` are the released counts (FINE,) of scores on the grid, whose inner edges are `grid`. The
+    threshold, if any, is one more edge.
     """
     ends, below = _ranks(fine, grid)
     rising = below + 1e-9 * np.linspace(0, 1, len(below))
     inner = np.interp(np.arange(1, k) / k, rising, ends)
-    # An edge within a cell of the grid is there to divide many scores, not to divide rows of one.
+    # An edge within a cell of the grid is there to divide many scores, not rows of one score.
     cell = np.clip(np.searchsorted(grid, inner), 0, len(fine) - 1)
     nearest = grid[np.abs(inner[:, None] - grid).argmin(axis=1)]
     inner = np.where(np.diff(below)[cell] < 1.5 / k, nearest, inner)
@@ -342,7 +340,7 @@ def quantile_edges(
 def typical_scores(
     fine: np.ndarray, grid: np.ndarray, edges: np.ndarray, *, probabilities: bool
 ) -> np.ndarray:
-    """Mean score of each cell, as the released counts of the grid tell: probabilities if such."""
+    """Return the mean score of each cell by the released counts: a probability if scores are."""
     ends, below = _ranks(fine, grid)
     rising = below + 1e-9 * np.linspace(0, 1, len(below))
     low, high = (
@@ -357,11 +355,11 @@ def typical_scores(
 def spread_of_scores(
     fine: np.ndarray, grid: np.ndarray, edges: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """How far scores differ within cells, from 0 to 1, as the released counts tell.
+    """Return how much scores differ within cells, from 0 to 1, by the released counts.
 
-    Of two rows of a cell, with those of a cell of the grid on either side, how often they are in
-    different cells of the grid, beside how often they would be if the scores were spread evenly.
-    Among the parts of one cell of the grid, one that holds nearly all holds one score.
+    For two rows of a cell, together with a cell of the grid on either side: how often they are in
+    different cells of the grid, over how often they would be if the scores were spread evenly.
+    Among the parts of one cell of the grid, a part that holds nearly all rows holds one score.
     """
     inside = np.searchsorted(grid, edges[1:-1])  # cell of the grid that each edge is in, or ends
     k, sizes = len(edges) - 1, counts.sum(axis=1)
@@ -388,20 +386,21 @@ def _expit(scores: np.ndarray) -> np.ndarray:
 
 
 def error_cells(errors: np.ndarray) -> np.ndarray:
-    """Cell of each error in [0, 1], by its size; the largest errors are in the first."""
+    """Return the cell of each error in [0, 1], by size; the largest errors are in the first."""
     with np.errstate(divide="ignore"):
         octaves = -2 * np.log2(errors)
     return np.floor(np.clip(octaves, 0, ERRORS - 1)).astype(np.intp)
 
 
 def largest_error(counts: np.ndarray, scale: float, n: int) -> float:
-    """Bound on nearly all of `n` errors, from released counts with noise of a scale.
+    """Return a bound on nearly all of `n` errors, from released counts with noise of a scale.
 
-    An octave beyond the largest size of which, with all larger ones, noise does not explain the
-    number: three standard deviations of it. Two octaves where these are more than one record in
-    100, since the errors that noise hides may be larger. There is no bound where they are a fifth
-    of the records or more: nearly all errors could be larger than the size at which noise by itself
-    brings such a number, and a mean of cut errors would be far too small.
+    Start from the largest size at which noise, up to three standard deviations, does not explain
+    the number of errors of at least this size. The bound is an octave beyond it, or two octaves if
+    three standard deviations are more than one record in 100, since the errors that noise hides may
+    be larger. There is no bound if they are a fifth of the records or more: nearly all errors could
+    be larger than the size at which noise by itself gives such a number, and a mean of clipped
+    errors would be far too small.
     """
     above, hidden = np.cumsum(counts), 3 * scale * np.sqrt(2 * np.arange(1, ERRORS + 1))
     clear = (above > hidden) & (hidden < n / 5)
@@ -412,14 +411,14 @@ def largest_error(counts: np.ndarray, scale: float, n: int) -> float:
     return min(1.0, 2.0 ** (octaves - first / 2))
 
 
-# What cells tell ------------------------------------------------------------------------------
+# Results from cells ---------------------------------------------------------------------------
 
 
 def area(counts: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """Area under the ROC curve, of counts (..., k, 2).
+    """Return the area under the ROC curve, of counts (..., k, 2).
 
-    Rows of one cell are half in order, and more than that where their scores differ: `spread` says
-    of each cell how far they do, from 0 to 1.
+    Half of the pairs within one cell are in order, and more than that if their scores differ:
+    `spread` is how much they do in each cell, from 0 to 1.
     """
     negative, positive = counts[..., 0], counts[..., 1]
     below = np.cumsum(negative, axis=-1) - negative
@@ -430,12 +429,12 @@ def area(counts: np.ndarray, spread: np.ndarray) -> np.ndarray:
 
 
 def within_cells(counts: np.ndarray) -> np.ndarray:
-    """How much more than half of the pairs within a cell are in order, in each of (..., k, 2).
+    """Return the excess over half of the pairs within a cell that are in order, for (..., k, 2).
 
-    The share r of the positive class is taken to change along a straight line within a cell, by d.
-    With x the rank in the cell, from -1/2 to 1/2, densities are ``1 + (d / r) x`` and
-    ``1 - (d / (1 - r)) x``, of which (d / r + d / (1 - r)) / 12 more pairs are in order. The slope
-    is that of a line through the shares of the cell and its neighbours, by least squares.
+    The share r of the positive class is assumed to change linearly within a cell, by d. With x the
+    rank in the cell, from -1/2 to 1/2, densities are ``1 + (d / r) x`` and ``1 - (d / (1 - r)) x``,
+    for which (d / r + d / (1 - r)) / 12 more pairs are in order. The slope is that of a line
+    through the shares of the cell and its neighbours, by least squares.
     """
     some = np.maximum(counts, 0.5)
     sizes = some.sum(axis=-1)
@@ -460,7 +459,7 @@ def within_cells(counts: np.ndarray) -> np.ndarray:
 
 
 def curve(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """False and true positive rates at the edges, from 0 to 1, of counts that are not negative."""
+    """Return false and true positive rates at the edges, from 0 to 1, of nonnegative counts."""
     above = np.cumsum(counts[..., ::-1, :], axis=-2)
     above = np.concatenate([np.zeros_like(above[..., :1, :]), above], axis=-2)
     rates = above / np.maximum(above[..., -1:, :], 1e-300)
@@ -468,7 +467,7 @@ def curve(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def confusion(counts: np.ndarray, threshold: int) -> np.ndarray:
-    """Confusion matrices (..., 2, 2), true classes first, with `threshold` cells below."""
+    """Return confusion matrices (..., 2, 2), true classes first, with `threshold` cells below."""
     low, high = counts[..., :threshold, :].sum(axis=-2), counts[..., threshold:, :].sum(axis=-2)
     return np.stack([low, high], axis=-1)
 
@@ -479,7 +478,7 @@ def confusion(counts: np.ndarray, threshold: int) -> np.ndarray:
 def resampled_counts(
     counts: np.ndarray, scale: float, n: int, n_draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Counts (n_draws, ...) of other samples with other noise: postprocessing of counts."""
+    """Return counts (n_draws, ...) of other samples with other noise: postprocessing."""
     shares = on_simplex(counts, n).ravel() / n
     draws = rng.multinomial(n, shares / shares.sum(), size=n_draws).astype(np.float64)
     draws = draws + scale * rng.laplace(size=draws.shape)
@@ -489,10 +488,10 @@ def resampled_counts(
 def interval(
     value: np.ndarray, centre: np.ndarray, draws: np.ndarray, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of an interval about `value`, where samples with truth `centre` give `draws`.
+    """Return an interval about `value`; `draws` are from samples with the true value `centre`.
 
-    As far on either side as `level` of the samples are from the truth. Of small classes such
-    intervals cover more nearly what they say than quantiles of each side do.
+    It reaches as far on either side as `level` of the samples are from the true value. For small
+    classes such intervals have nearer to the stated coverage than quantiles of each side.
     """
     away = np.nanquantile(np.abs(draws - centre), level, axis=0)
     return value - away, value + away
@@ -651,6 +650,6 @@ class ScoreCells:
 
 
 def fractions(counts: np.ndarray) -> np.ndarray:
-    """Share of the second class in each cell, of counts (..., k, 2)."""
+    """Return the share of the second class in each cell, of counts (..., k, 2)."""
     sizes = np.maximum(counts.sum(axis=-1), 1.0)
     return np.clip(counts[..., 1] / sizes, 0.0, 1.0)

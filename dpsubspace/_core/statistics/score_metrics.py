@@ -1,4 +1,4 @@
-"""Metrics of a model from what was released about its predictions, with intervals."""
+"""Metrics of a model from released numbers about its predictions, with intervals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from dpsubspace._core.statistics.score_cells import (
 )
 from dpsubspace._core.statistics.table_cells import holding, in_order
 
-# Draws of an interval, and fewer where there are so many counts.
+# Draws for an interval, and fewer if there are this many counts.
 _DRAWS, _FEWER, _MANY = 1000, 200, 1000
 
-# A count is told from nothing where it is so many standard deviations of its noise.
+# A count is distinguished from zero if it is so many standard deviations of its noise.
 CLEAR = 3.0
 
-# The same of a variance that is divided by: one that noise has just lifted above a lower bar would
-# be far too large, and R2 with it.
+# The same for a variance in a denominator: a variance that noise has just lifted above a lower
+# limit would be far too large, and R2 with it.
 CLEAR_VARIANCE = 6.0
 
 
@@ -66,37 +66,37 @@ def _f1s(m: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a metric is read from. All that is known of a metric is in its row of METRICS."""
+    """The data and the formula of a metric. All facts about a metric are in its row of METRICS."""
 
-    # What it is of a confusion matrix (..., c, c) with a number of records; None where a matrix
-    # does not tell it. Where a metric is about one of two classes, that is the last one.
+    # Function of a confusion matrix (..., c, c) and a number of records; None if a matrix does not
+    # determine the metric. If a metric is about one of two classes, that is the last one.
     formula: Formula | None = None
-    # Sums over records that it needs, and how much each of them matters: of NUMBERS in
-    # _core/fits/outputs.py, or of powers of these such as "error^2". The metric is the mean
-    # of the first one. The second, its square, is there for the interval alone.
+    # Required sums over records, with their weights: of NUMBERS in _core/fits/outputs.py, or of
+    # powers of these such as "error^2". The metric is the mean of the first sum. The second, of its
+    # square, serves the interval alone.
     sums: Mapping[str, float] = field(default_factory=dict)
     root: bool = False  # Whether it is the root of that mean
-    cells: bool = False  # Whether it is read from counts of scores
-    within: tuple[float, float] = (0.0, 1.0)  # Least and largest that it can be, of labels
+    cells: bool = False  # Whether it is computed from counts of scores
+    within: tuple[float, float] = (0.0, 1.0)  # Least and largest possible value, for labels
     of_class: bool = False  # Whether it is about one of two classes
     of_all_rows: bool = False  # Whether it does not depend on how many rows a class has
     of_predicted: bool = False  # Whether it depends on how many rows are predicted to be of a class
-    for_many: str | None = None  # What there is in its place with more than two classes
+    for_many: str | None = None  # Metric that replaces it with more than two classes
     regression: bool = False  # Whether it is about numbers, and not classes
     error: bool = False  # Whether it is a mean of errors, so that 0 is a perfect regressor
-    # Other names that it has in scikit-learn, with the sign that it has under these.
+    # Other names of the metric in scikit-learn, with its sign under these.
     others: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def mean(self) -> tuple[str, str]:
-        """The sum that it is the mean of, and that of its square."""
+        """The names of the sum whose mean it is, and of the sum of its square."""
         names = [*self.sums]
         return names[0], names[min(1, len(names) - 1)]
 
     def unit(self, units: Mapping[str, float], largest: float) -> float:
-        """What 1 stands for, where it is that much in numbers, and errors are parts of `largest`.
+        """Return the value of 1 in numbers; errors are parts of `largest`.
 
-        A product of powers, and no power of a product, which would be rounded otherwise.
+        It is a product of powers, and no power of a product, which would be rounded otherwise.
         """
         base, _, power = self.mean[0].partition("^")
         exponent = int(power or 1) // (2 if self.root else 1)
@@ -165,7 +165,7 @@ METRICS: dict[str, Metric] = {
 
 
 def needed_sums(metrics: list[str]) -> dict[str, float]:
-    """Sums that some metrics need, with shares of the noise that add up to 1."""
+    """Return the sums that these metrics need, with shares of the noise that add up to 1."""
     largest: dict[str, float] = {}
     for metric in metrics:
         for name, share in METRICS[metric].sums.items():
@@ -180,9 +180,9 @@ class Summed:
     means: Mapping[str, float]  # Noisy means
     scales: Mapping[str, float]  # Scales of their Laplace noise
     n: int  # Number of records
-    units: Mapping[str, float]  # What 1 stands for in numbers, by their names
-    largest: float  # Part of the width of the bounds of targets that the largest error is
-    # Noisy number of records, where that is of a group and the noise hides it.
+    units: Mapping[str, float]  # Value of 1 in numbers, by their names
+    largest: float  # Largest error, as a part of the width of the bounds of targets
+    # Noisy number of records, if that is of a group and the noise hides it.
     few: float | None = None
 
     @classmethod
@@ -196,7 +196,7 @@ class Summed:
         largest: float = 1.0,
         few: float | None = None,
     ) -> Summed:
-        """Means of sums over `n` that have been multiplied by shares, with noise of a scale."""
+        """Return means from sums over `n`, multiplied by shares, with noise of a scale."""
         given = np.array([*shares.values()])
         means, scales = (
             dict(zip(shares, each.tolist(), strict=True)) for each in (sums / given, scale / given)
@@ -212,12 +212,12 @@ class Summed:
         units: Mapping[str, float],
         largest: float,
     ) -> Summed:
-        """The same of a group, from sums and what is left to 1, of shape (2, k).
+        """Return means of a group, from sums and the sums of the complements to 1, of shape (2, k).
 
         All entries together are about the size N of the group. A mean ``S / (s N)`` is off by about
         ``(1 / s - m) e / N`` by the noise e of its own sum, and by ``- m e / N`` by that of each of
-        the ``2 k - 1`` other entries: as much in standard deviations as one Laplace variable of
-        the scale that is stated.
+        the ``2 k - 1`` other entries: in standard deviations as much as one Laplace variable of the
+        reported scale.
         """
         size = float(pair.sum())
         if size < clear_of_noise(scale, pair.size):
@@ -229,7 +229,7 @@ class Summed:
         return cls.of(shares, pair[0] / size, spread, round(size), units, largest)
 
     def value(self, metric: str, level: float, rng: np.random.Generator) -> Value | None:
-        """A metric with its interval; None where the noise hides it."""
+        """Return a metric with its interval; None if noise hides it."""
         if metric == "r2":
             return self._r2(level, rng)
         asked = METRICS[metric]
@@ -244,10 +244,10 @@ class Summed:
         return Value(float(shown(mean)), float(shown(low)), float(shown(high)))
 
     def _mean(self, main: str, square: str, rng: np.random.Generator) -> tuple[float, np.ndarray]:
-        """A mean, and what it might have been with another sample and other noise.
+        """Return a mean, and draws of it with another sample and other noise.
 
-        One that noise has made impossible is brought to the nearest that is possible first. So it
-        comes nearer to any that is, and an interval around it is never one point.
+        A mean that noise has made impossible is moved to the nearest possible value first. So it
+        comes nearer to any possible mean, and an interval around it is never one point.
         """
         mean = float(np.clip(self.means[main], 0.0, 1.0))
         likely = (mean * self.n + 1) / (self.n + 2)
@@ -263,10 +263,11 @@ class Summed:
         return spread * rng.normal(size=_DRAWS) + scale * rng.laplace(size=_DRAWS)
 
     def in_order(self) -> Summed:
-        """The same with a mean of errors that is at most the root of that of their squares.
+        """Return a copy whose mean error is at most the root of the mean squared error.
 
-        And no lower than that mean: errors are in [0, 1]. Means that noise has brought beyond are
-        moved to the nearest that agree, where each is moved the further the more noise it has.
+        The mean squared error is at most the mean error: errors are in [0, 1]. Means that noise has
+        made inconsistent are moved to the nearest consistent ones, each the further the more noise
+        it has.
         """
         one, two = (float(np.clip(self.means[name], 0.0, 1.0)) for name in ("error", "error^2"))
         first, second = (self.scales[name] ** 2 for name in ("error", "error^2"))
@@ -275,7 +276,7 @@ class Summed:
         share = second / (first + second)
         if two > one:
             one = two = share * one + (1 - share) * two
-        else:  # the point of the curve (t, t^2) that is nearest
+        else:  # the nearest point of the curve (t, t^2)
             of_slope = [2 * (1 - share), 0.0, share - 2 * (1 - share) * two, -share * one]
             roots = np.roots(of_slope)
             real = np.clip(roots[np.abs(roots.imag) < 1e-9].real, 0.0, 1.0)
@@ -285,7 +286,7 @@ class Summed:
         return replace(self, means={**self.means, "error": one, "error^2": two})
 
     def hides(self, metric: str) -> bool:
-        """Whether noise, which is above `most` in 1 of 20 draws, may be all that a mean is.
+        """Return whether a mean may be noise alone, which is above `most` in 1 of 20 draws.
 
         Noise that is smaller than the largest error of one record hides nothing.
         """
@@ -294,12 +295,12 @@ class Summed:
         return self.means[main] <= most and most * self.n >= 1
 
     def clear_variance(self, mean: float) -> float:
-        """Variance of targets of such a mean, from -1 to 1, that is told from its noise."""
+        """Return the least variance of targets in [-1, 1] that is clear of noise, by their mean."""
         noise = math.sqrt(2) * (self.scales["t^2"] + 4 * abs(mean) * self.scales["t"])
         return CLEAR_VARIANCE * noise
 
     def _r2(self, level: float, rng: np.random.Generator) -> Value | None:
-        """Share of the variance of targets that is explained, from five moments."""
+        """Return the explained share of the variance of targets, from five moments."""
         m1, m3 = (2 * self.means[name] - 1 for name in ("t", "t^3"))
         m2, m4 = self.means["t^2"], self.means["t^4"]
         variance = m2 - m1**2
@@ -323,14 +324,14 @@ class Summed:
 
 
 def clear_of_noise(scale: float, merged: int) -> float:
-    """Sum of so many counts, with noise of a scale each, that is told from nothing."""
+    """Return the least sum of so many counts, with noise of a scale each, that is clear of 0."""
     return max(CLEAR * scale * math.sqrt(2 * merged), 1.0)
 
 
 def mean_area(of_classes: list[Value]) -> Value:
-    """Mean of the areas of each class against all others.
+    """Return the mean of the areas of each class against all others.
 
-    Its interval is as wide as theirs are in the mean, which holds however they go together.
+    Its interval is as wide as the mean of theirs, which is valid for any dependence.
     """
     value, low, high = (
         float(np.mean([getattr(each, name) for each in of_classes]))
@@ -341,18 +342,18 @@ def mean_area(of_classes: list[Value]) -> Value:
 
 @dataclass(frozen=True)
 class Counted:
-    """Released counts, of cells of scores or of predicted labels, and samples like them."""
+    """Released counts of cells of scores or of predicted labels, and samples like them."""
 
-    cells: ScoreCells | None  # Cells of scores, where those were counted
-    # (c, c): noisy confusion matrix, where that was counted instead.
+    cells: ScoreCells | None  # Cells of scores, if those were counted
+    # (c, c): noisy confusion matrix, if that was counted instead.
     matrix: np.ndarray | None
     scale: float  # Scale of the Laplace noise of each count
     n: int  # Number of records, or about that of a group
     rng: np.random.Generator  # For samples
-    flipped: bool = False  # Whether the first class comes last, which metrics are about
-    # Whether these are the counts of a group, of which the size is not public.
+    flipped: bool = False  # Whether the first class comes last: metrics are about the last one
+    # Whether these are the counts of a group, whose size is not public.
     of_group: bool = False
-    # Whether several metrics of labels are read from them, which then are those of one matrix.
+    # Whether several metrics of labels are computed from them: all of them from one matrix then.
     together: bool = False
 
     def __post_init__(self) -> None:
@@ -369,7 +370,7 @@ class Counted:
         return found
 
     def too_few(self, metric: str) -> float | None:
-        """Noisy number of rows of the smallest class that matters, where noise hides it."""
+        """Return the noisy size of the smallest class that matters, if noise hides it."""
         counts = self._counts
         if METRICS[metric].of_all_rows:
             sizes, merged = counts.sum(keepdims=True), counts.size
@@ -400,10 +401,10 @@ class Counted:
         return self._of_one_matrix(formula, found) if self.together else found
 
     def _of_one_matrix(self, formula: Formula, noisy: Value) -> Value:
-        """A metric of the nearest matrix that there can be, as all metrics beside it are.
+        """Return a metric of the nearest possible matrix, like all metrics beside it.
 
-        Sizes of classes are then those that accuracy and recalls have in common, and an entry that
-        noise has made negative is 0 for each of them. The interval reaches to the metric.
+        Accuracy and recalls then have the same sizes of classes, and an entry that noise has made
+        negative is 0 for each of them. The interval is widened to the metric.
         """
         value = np.asarray(formula(on_simplex(self._as_matrix(self._counts), self.n), self.n))
         if not np.isfinite(value).all():
@@ -412,7 +413,7 @@ class Counted:
         return Value(float(value), float(low), float(high))
 
     def _whole_matrix(self, level: float) -> Value:
-        """Entries that are not negative and add up to all records, in the order of the classes."""
+        """Return nonnegative entries that add up to all records, in the order of the classes."""
         turn = -1 if self.flipped else 1
 
         def matrix(counts: np.ndarray) -> np.ndarray:
@@ -423,7 +424,7 @@ class Counted:
         return Value(value, *holding(value, noisy.low, noisy.high))
 
     def _size(self, counts: np.ndarray) -> Any:
-        """Number of records: public, but for a group."""
+        """Return the number of records: public, except for a group."""
         axes = tuple(range(-self._counts.ndim, 0))
         return np.maximum(counts.sum(axis=axes), 1.0) if self.of_group else self.n
 
@@ -438,7 +439,7 @@ class Counted:
         at: np.ndarray | None = None,
         within: tuple[float, float] = (0.0, 1.0),
     ) -> Value:
-        """What `formula` makes of the counts, and an interval from what it makes of samples."""
+        """Return `formula` of the counts, with an interval from `formula` of the samples."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found = formula(self._counts)
             centre = formula(on_simplex(self._counts, self.n))
@@ -449,14 +450,14 @@ class Counted:
         return Value(found, low, high, at)
 
     def _area(self, level: float) -> Value:
-        """Area under the ROC curve; its interval reaches to where ties have no order at all."""
+        """Return the area under the ROC curve; its interval reaches to that of unordered ties."""
         assert self.cells is not None
         found, untied = self._of(self.cells._area, level), np.zeros(len(self.cells.counts))
         inside = found.value - float(np.clip(area(self._counts, untied), 0.0, 1.0))
         return Value(found.value, max(found.low - max(inside, 0.0), 0.0), found.high)
 
     def _curve(self, level: float) -> Value:
-        """ROC curve, and a band of true positive rates above each false positive rate."""
+        """Return the ROC curve, and a band of true positive rates at each false positive rate."""
         at, value = curve(on_simplex(self._counts, self.n))
         curves = curve(each_on_simplex(self._draws, self.n))
         drawn = np.array([np.interp(at, x, y) for x, y in zip(*curves, strict=True)])

@@ -1,7 +1,7 @@
 """Public lists of distributions, and standards of columns within public ranges.
 
-What is released of a column is compared with what each of these would have given. They are guesses
-about columns of tables at large, made without looking at any private row.
+The releases about a column are compared with what each of these distributions would have given. The
+distributions are guesses about columns of tables at large, made without looking at any private row.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from dpsubspace._core.rows.chunks import over_chunks
 # Standards within public ranges -----------------------------------------------------------------
 # Location and scale of columns within public ranges, released at once.
 
-# Where the numbers come from: chosen by hand, those of standards on tables of
+# Origin of these numbers: chosen by hand, those of standards on tables of
 # benchmarks/repro_regression.py with public ranges, and those of distributions as guesses about
 # columns of tables at large. No script varies them.
 
-# Least scale of a column, over the scale that columns have in common and over half its range.
+# Least scale of a column, over the common scale of columns and over half its range.
 _FLAT, _FLATTEST = 0.1, 1e-6
 
-# Mean square of the means of columns between -1 and 1, of which noise hides most.
+# Mean square of the means of columns between -1 and 1, most of which noise hides.
 _USUAL = 0.1
 
 
 @dataclass(frozen=True)
 class Standard:
-    """Where columns lie and how far they spread: public or released."""
+    """Location and scale of columns: public or released."""
 
     location: np.ndarray  # (c,): what to subtract
     scale: np.ndarray  # (c,): what to divide by; positive
-    # Bound on the standard deviation that columns have in half ranges, as a root mean square: all
-    # but twice the noise of what is released says so. It is 1 where nothing does.
+    # Upper bound, up to twice the noise of the releases, on the root mean square of the columns'
+    # standard deviations in half ranges. It is 1 if nothing is released.
     fills: float = 1.0
 
     def without(self, lost: np.ndarray) -> Standard:
         return replace(self, scale=np.where(lost, np.inf, self.scale))
 
     def about_zero(self) -> Standard:
-        """The same for columns that must not be shifted: their root mean squares."""
+        """Return the standard of columns that must not be shifted: their root mean squares."""
         return Standard(np.zeros_like(self.scale), np.hypot(self.location, self.scale))
 
 
@@ -82,8 +82,8 @@ def noisy_standard(
     """Release mean and standard deviation of columns that lie between public numbers.
 
     They are columns of the records. Ranges are public or released, and values outside are clipped.
-    `importance`, public numbers from 0 to 1, says how exactly columns are to be known: 1 for all of
-    them where it is None.
+    `importance`, public numbers from 0 to 1, sets how exactly columns are to be known: 1 for all of
+    them if it is None.
 
     Proof of the bounds: a record contributes ``a_j (v_j, v_j^2)`` with ``-1 <= v_j <= 1`` for each
     of c columns of importance a, which has norm at most ``sqrt(2) |a|``. Replacing v by w moves a
@@ -91,9 +91,9 @@ def noisy_standard(
     where ``s + t <= 2``, that is ``t^2 + (s t)^2 <= t^2 + t^2 (2 - t)^2``, which grows with t up to
     4 at t = 2: all columns together move by at most ``2 |a|``. Event: one Gaussian mechanism.
 
-    What follows is postprocessing. Means, and then variances, of columns that count alike are drawn
+    The rest is postprocessing. Means, and then variances, of columns that count equally are drawn
     together as far as noise explains that they differ (James and Stein, 1961, with the noise that
-    is known), so that columns which noise hides get what columns have in common.
+    is known), so that columns that noise hides get the value that columns have in common.
     """
     middle, half = low / 2 + high / 2, np.maximum(high / 2 - low / 2, 1e-300)
     total = _moments(rows.rescaled(middle, half), importance)
@@ -116,7 +116,7 @@ def noisy_standard(
 def _standard_of(
     first: np.ndarray, second: np.ndarray, noise: float, private: bool
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Means and variances of columns, of noisy means and mean squares, and what they fill."""
+    """Return means and variances of columns from noisy moments, and how far they fill ranges."""
     c = len(first)
     common = float(first.mean()) * _USUAL / (_USUAL + noise**2 / c)
     means = np.clip(_together(first, noise, common), -1.0, 1.0)
@@ -154,7 +154,7 @@ def _moments(rows: AffineRows, importance: np.ndarray | None) -> BoundedSum:
         total = each.total(part)
     slack = 2 * rows.records.slack(EPS, rows.chunk)
     if rows.records.grouped and not rows.affine.diagonal:
-        slack += rows.slack  # that of values, which round otherwise elsewhere in a chunk
+        slack += rows.slack  # values round otherwise at another position in a chunk
     # Products with importance round, at most as float32 does.
     size = c if importance is None else float(importance @ importance) * (1 + 2.0**-21)
     norm, replaced = np.sqrt(2 * size), 2 * np.sqrt(size)
@@ -162,7 +162,7 @@ def _moments(rows: AffineRows, importance: np.ndarray | None) -> BoundedSum:
 
 
 def _together(values: np.ndarray, noise: float | np.ndarray, centre: float) -> np.ndarray:
-    """Values nearer to a centre, by what noise of known size has of their spread about it."""
+    """Shrink values to a centre, by the share that noise has of their spread about it."""
     spread = max(float(((values - centre) ** 2 - noise**2).mean()), 0.0)
     variance = np.square(noise)
     kept = np.where(spread + variance > 0, spread / np.maximum(spread + variance, 1e-300), 1.0)
@@ -171,17 +171,17 @@ def _together(values: np.ndarray, noise: float | np.ndarray, centre: float) -> n
 
 # Distributions ----------------------------------------------------------------------------------
 
-# Powers of 2 between which the root mean squares of columns are looked for.
+# Powers of 2 among which the root mean squares of columns are searched.
 _SIZES = range(-34, 62)
 
-# A value that many records share is spread by this part of the distance to the others, and
-# where it is 0, by so little that all of it is.
+# A value that many records share is spread by this part of the distance to the others; if it is 0,
+# by so little that its spread is negligible.
 _HEAP, _ZERO = 0.01, 2.0**-80
 
-# How common tails are whose mean is 10 times as far out as their heap, or more, beside nearer ones.
-# Noise hides a tenth of the rows. As common as the others, they made the scale of a target 37 times
-# too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in another of 60 fits; the case
-# is one of tests/estimators/test_personalized.py).
+# Frequency of tails whose mean is at least 10 times as far out as their heap, relative to nearer
+# ones. Noise hides a tenth of the rows. With the same frequency as the others, such tails made the
+# scale of a target 37 times too large in a fit to 600 persons at epsilon 1 (R2 -7.7, and alike in
+# another of 60 fits; the case is one of tests/estimators/test_personalized.py).
 _FAR_TAIL = 0.1
 
 
@@ -193,9 +193,9 @@ class Shapes:
     spread: np.ndarray
     tail: np.ndarray  # Mean distance of the tail from the heap; below 0 to its left
     share: np.ndarray  # Share of the tail
-    # Whether the tail is a second value, like that of a code; it is exponential where not.
+    # Whether the tail is a second value, like that of a code; otherwise it is exponential.
     point: np.ndarray
-    prior: np.ndarray  # How likely each is taken to be
+    prior: np.ndarray  # Prior probability of each
 
     @property
     def mean(self) -> np.ndarray:
@@ -207,7 +207,7 @@ class Shapes:
         return np.sqrt((1 - self.share) * self.spread**2 + self.share * moment * self.tail**2)
 
     def masses(self, edges: np.ndarray) -> np.ndarray:
-        """Shares of each between 2 and 2 `edges` next to each other and beyond, (k, e + 1)."""
+        """Return shares of each distribution between adjacent `edges` and beyond, (k, e + 1)."""
         return np.diff(self.below(edges), axis=1, prepend=0.0, append=1.0)
 
     def below(self, edges: np.ndarray) -> np.ndarray:
@@ -234,7 +234,7 @@ class Shapes:
 
 
 def _shapes(weight: float, rows: Sequence[tuple[float, ...]]) -> Shapes:
-    """Shapes of rows (place, spread, tail, share, point, prior), of `weight` in all."""
+    """Return shapes of rows (place, spread, tail, share, point, prior), of `weight` in all."""
     columns = np.array(rows, dtype=np.float64).T
     prior = columns[5] * (weight / columns[5].sum())
     place, spread, tail, share, point = columns[:5]
@@ -249,7 +249,7 @@ def together(parts: list[Shapes]) -> Shapes:
 
 @cache
 def wide_shapes() -> Shapes:
-    """Distributions of any size, with and without a tail; values above 0 are more common."""
+    """Return distributions of any size, with and without a tail; positive values are likelier."""
     normal = [
         (sign * r / np.hypot(1, r), 1 / np.hypot(1, r), 0, 0, 0, (1.0 if sign > 0 else 0.3))
         for r in (0.5, 1, 2, 4, 8, 16)
@@ -276,9 +276,9 @@ def wide_shapes() -> Shapes:
 
 @cache
 def near_shapes() -> Shapes:
-    """Distributions in a column's own units: it is known to lie within a few of them.
+    """Return distributions in a column's own units: it is known to lie within a few of them.
 
-    Its spread may still be 32 times less than 1, where it was only known to be far from 0.
+    Its spread may still be 32 times less than 1, if it was only known to be far from 0.
     """
     normal: list[tuple[float, ...]] = []
     for spread in 2.0 ** np.arange(-6.5, 2.6, 0.5):
@@ -304,7 +304,7 @@ def near_shapes() -> Shapes:
 
 @cache
 def heaped_shapes() -> Shapes:
-    """Distributions with a value at 0 that many or all records share, in a column's own units."""
+    """Return distributions in own units with a value at 0 that many or all records share."""
     tails = [
         (0, _HEAP * tail, sign * tail, q, 0, 1)
         for tail in 2.0 ** np.arange(-3, 4, 0.5)

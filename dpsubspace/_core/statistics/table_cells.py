@@ -1,13 +1,13 @@
-"""Releases that tables are made of, by group, and intervals for what was released.
+"""Releases for tables by group, and intervals for the released numbers.
 
 Design note. The releases are counts in cells, sums of numbers, and searches. All sums here are
 exact, whatever the order of the rows: weights of rows are whole numbers of public steps (see
-:func:`~dpsubspace._core.rows.records.exact_steps`), and what is added up is rounded to such steps.
-So no bound needs slack for rounding.
+:func:`~dpsubspace._core.rows.records.exact_steps`), and summands are rounded to such steps. So no
+bound needs slack for rounding.
 
-Intervals, and counts that add up, see no row: all of that is postprocessing of released and public
-numbers. Intervals are about noise alone, whose distribution is known exactly, and cover what the
-rows themselves give.
+Intervals, and counts that add up, use no rows: all of that is postprocessing of released and public
+numbers. Intervals are about noise alone, whose distribution is known exactly, and cover the exact
+results on the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dpsubspace._core.statistics.quantiles import weighted_quantiles
 
 
 def cell_total(cells: np.ndarray, n_cells: int, records: Records) -> np.ndarray:
-    """How many records are in each cell; a row of a record counts as its part of the record.
+    """Count the records in each cell; a row of a record counts as its part of the record.
 
     `cells` (n_rows,) are private and below `n_cells`.
     """
@@ -40,7 +40,7 @@ def cell_total(cells: np.ndarray, n_cells: int, records: Records) -> np.ndarray:
 
 
 def counts_sum(counts: np.ndarray, n_tables: int = 1) -> BoundedSum:
-    """Private counts of `n_tables` tables, of which a record is in one cell each.
+    """Return private counts of `n_tables` tables; a record is in one cell of each.
 
     Proof: a row contributes a vector with a 1 for its cell in each table, of norm
     ``sqrt(n_tables)``. Two rows are apart by two such entries in each table at most, ``sqrt(2
@@ -50,7 +50,7 @@ def counts_sum(counts: np.ndarray, n_tables: int = 1) -> BoundedSum:
 
 
 def counts_l1_sum(counts: np.ndarray) -> BoundedL1Sum:
-    """Private counts of one table, of which a record is in one cell, with bounds in L1 norm.
+    """Return private counts of one table, where a record is in one cell, with L1 bounds.
 
     Proof: a record that becomes null takes 1 from the count of one cell. One that is replaced takes
     1 from a count and adds 1 to another, 2 in all. By the lemma of ``_core/rows/records.py`` both
@@ -65,12 +65,12 @@ def counts_l1_sum(counts: np.ndarray) -> BoundedL1Sum:
 def unit_sums(
     units: np.ndarray, groups: np.ndarray, n_groups: int, records: Records
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums by group of u and of ``2 u^2 - 1``, for private numbers u of each row in [-1, 1].
+    """Return sums by group of u and of ``2 u^2 - 1``, for private u of each row in [-1, 1].
 
-    NaN is a missing number and brings nothing. Each has shape (n_groups,).
+    NaN is a missing number and contributes nothing. Each has shape (n_groups,).
 
-    The second is from -1 to 1 as well, so that it tells the sum of squares, which is half of it and
-    of the number of records, with half the noise that a sum of squares has.
+    The second is from -1 to 1 as well. The sum of squares is half of the second sum plus half of
+    the number of records, with half the noise that a sum of squares has.
     """
     weights, to_one = records.weights_numpy, exact_steps(records.n)
     steps = to_one if weights is None else weights * to_one  # whole numbers
@@ -87,9 +87,9 @@ def unit_sums(
 
 
 def unit_total(values: np.ndarray, n_columns: int) -> BoundedSum:
-    """Private sums of :func:`unit_sums` of some columns.
+    """Return private sums of :func:`unit_sums` of several columns.
 
-    Proof: of each column a row contributes two numbers in [-1, 1] to the sums of its one group, a
+    Proof: for each column a row contributes two numbers in [-1, 1] to the sums of its one group, a
     vector of norm at most ``sqrt(2 n_columns)``. Two rows are apart by at most twice that (triangle
     inequality), which two rows of one group at opposite ends reach in the first number.
     """
@@ -99,7 +99,7 @@ def unit_total(values: np.ndarray, n_columns: int) -> BoundedSum:
 
 # Quantiles --------------------------------------------------------------------------------------
 
-# Releases of a search for quantiles, which tells 4,096 values of a column apart.
+# Releases of a search for quantiles, which distinguishes 4,096 values of a column.
 STAGES = 12
 
 
@@ -126,16 +126,16 @@ def searched_quantiles(
     """Release quantiles of columns (n, c) in each of some groups, by noisy binary searches.
 
     Columns and `groups` (n,) are private: rows of group `n_groups` or more are in none, and NaN is
-    a missing number. `grid` (c, 2^STAGES) has the public numbers of each column in which quantiles
-    are looked for. There are :data:`STAGES` releases called `name`. Each interval covers the exact
-    quantile of the group, the least value that a share of at least the level is not above, with
-    probability `confidence`. Levels rise, and quantiles with them: see
+    a missing number. `grid` (c, 2^STAGES) has the public numbers of each column among which
+    quantiles are searched. There are :data:`STAGES` releases called `name`. Each interval covers
+    the exact quantile of the group, the least value that a share of at least the level is not
+    above, with probability `confidence`. Levels rise, and quantiles with them: see
     :func:`~dpsubspace._core.statistics.table_cells.in_order`.
 
     Privacy: at each stage every search of a column and group has one midpoint, which is a function
-    of earlier releases. They cut the numbers of the group into cells, and the counts of all cells
-    are one release. A record is in one cell of one group for each column: norm ``sqrt(c)``, and
-    ``sqrt(2 c)`` where it is replaced. Event: a Gaussian mechanism for each stage.
+    of earlier releases. The midpoints cut the numbers of the group into cells, and the counts of
+    all cells are one release. A record is in one cell of one group for each column: norm
+    ``sqrt(c)``, and ``sqrt(2 c)`` if it is replaced. Event: a Gaussian mechanism for each stage.
 
     Proof of the intervals: let B values of the group lie below a midpoint and A not below it. The
     quantile of level q is below it if ``(1 - q) B - q A > 0``, and not below it otherwise. This
@@ -145,8 +145,8 @@ def searched_quantiles(
     ``1 - Phi(z)`` at most, and z is such that these add up to ``1 - confidence`` over the stages.
     The size of the group does not need to be known.
 
-    A search halves what is left until noise hides on which side the quantile is, and spends its
-    other stages on the ends of the interval.
+    A search halves the remaining places until noise hides on which side the quantile is, and spends
+    its other stages on the ends of the interval.
     """
     records, k, c = releases.records_of(columns), len(levels), columns.shape[1]
     ranks, m = rowwise(_Ranks.of, columns, groups, n_groups, records), c * n_groups
@@ -169,7 +169,7 @@ def searched_quantiles(
         spread = np.sqrt((1 - levels) ** 2 * (rank + 1) + levels**2 * (k - rank))
         lead = (1 - levels) * below - levels * above
         search.learn(places, lead, z * releases.noise_of(name, total) * spread)
-    # The ends are midpoints, or those of the grid, where the numbers end.
+    # The ends are midpoints, or the ends of the grid, where the numbers end.
     bounds = np.concatenate([grids[:, :1], middles, grids[:, -1:]], axis=1)
     found = (grids, search.estimates()), (bounds, search.low), (bounds, search.high + 1)
     shape = (c, n_groups, k)
@@ -179,11 +179,11 @@ def searched_quantiles(
 
 @dataclass
 class _Search:
-    """Searches side by side, (rows, levels), for places of a grid: all of it is postprocessing.
+    """Parallel searches, (rows, levels), for places of a grid: all of it is postprocessing.
 
-    A midpoint is known by the place that follows it. The quantile is at a place from `low` to
-    `high`, as far as can be told. Of midpoints from `first` to `last` noise has hidden on which
-    side it is; there are none yet where `first` is 0.
+    A midpoint is identified by the place that follows it. The quantile is at a place from `low` to
+    `high`, as far as the releases show. For midpoints from `first` to `last` noise has hidden on
+    which side the quantile is; there are none yet while `first` is 0.
     """
 
     low: np.ndarray
@@ -200,10 +200,10 @@ class _Search:
         return cls(low, np.full_like(low, n_places - 1), first, last, [], [])
 
     def next(self) -> np.ndarray:
-        """Midpoints to ask for: halfway, or between what is hidden and the farther end.
+        """Return the next midpoints: halfway, or between the hidden places and the farther end.
 
-        Distances from the middle of what is hidden are halved by their logarithms: how far noise
-        reaches is not known beforehand, and may be any part of the range.
+        Distances from the middle of the hidden places are halved on a logarithmic scale: how far
+        noise reaches is not known beforehand, and may be any part of the range.
         """
         middle = (self.first + self.last) / 2
         hidden = np.maximum((self.last - self.first) / 2, 0.5)
@@ -218,10 +218,10 @@ class _Search:
         return np.clip(places, np.minimum(self.low + 1, self.high), np.maximum(self.high, 1))
 
     def learn(self, places: np.ndarray, lead: np.ndarray, doubt: np.ndarray) -> None:
-        below, above = lead > doubt, lead < -doubt  # where the quantile is
+        below, above = lead > doubt, lead < -doubt  # side of the quantile
         self.low = np.where(above, np.maximum(self.low, places), self.low)
         self.high = np.where(below, np.minimum(self.high, places - 1), self.high)
-        self.high = np.maximum(self.high, self.low)  # which noise may turn round
+        self.high = np.maximum(self.high, self.low)  # noise may reverse them
         hidden, new = ~(below | above), self.first == 0
         self.last = np.where(hidden, np.maximum(self.last, places), self.last)
         nearer = np.where(new, places, np.minimum(self.first, places))
@@ -230,7 +230,7 @@ class _Search:
         self.leads.append(lead)
 
     def estimates(self) -> np.ndarray:
-        """Where a line through the leads within the interval is 0; its middle without a line."""
+        """Return zeros of lines through the leads in the interval; its middle without a line."""
         x, y = np.stack(self.asked).astype(float), np.stack(self.leads)
         near = ((x >= self.low) & (x <= self.high + 1)).astype(float)
         n = np.maximum(near.sum(axis=0), 1.0)
@@ -246,7 +246,7 @@ class _Search:
 @dataclass(frozen=True)
 class _Ranks:
     values: Sequence[np.ndarray]  # of each column and group, in order
-    ranks: Sequence[np.ndarray]  # what lies before each of them, and all
+    ranks: Sequence[np.ndarray]  # numbers before each of them, and all
 
     @classmethod
     def of(cls, columns: np.ndarray, groups: np.ndarray, n_groups: int, records: Records) -> _Ranks:
@@ -266,7 +266,7 @@ class _Ranks:
         return cls(values, ranks)
 
     def all(self) -> np.ndarray:
-        """Records with a number, of each column and group."""
+        """Return the number of records with a value, of each column and group."""
         return np.array([rank[-1] for rank in self.ranks])
 
     def before(self, edges: np.ndarray) -> np.ndarray:
@@ -277,7 +277,7 @@ class _Ranks:
 def exact_quantiles(
     columns: np.ndarray, groups: np.ndarray, n_groups: int, levels: np.ndarray, records: Records
 ) -> Quantiles:
-    """The same without noise, not private; NaN where a group has no number."""
+    """Return quantiles without noise, not private; NaN if a group has no number."""
     found, weights = (
         np.full((columns.shape[1], n_groups, len(levels)), np.nan),
         records.weights_numpy,
@@ -294,11 +294,11 @@ def exact_quantiles(
 
 # Intervals --------------------------------------------------------------------------------------
 
-# Points at which a distribution of the variance of noise is looked at.
+# Number of points at which a distribution of the variance of noise is evaluated.
 _POINTS = 2001
 
-# Most rounds of a projection, and of entries that it looks at; and records that it may be off by,
-# before what is left is scaled away and after that.
+# Most rounds of a projection, and most entries that it uses; and the error in records that is
+# allowed, before the rest is scaled away and after that.
 _ROUNDS, _WORK = 1000, 100_000_000
 _NEAR, _CLOSE = 1e-3, 1e-6
 
@@ -318,7 +318,7 @@ class CountNoise:
         return self.scale * (math.sqrt(2) if self.mechanism == "laplace" else 1.0)
 
     def half_width(self, level: float, n_cells: int = 1) -> float:
-        """What the noise of a sum of cells is below in size with the probability `level`."""
+        """Return a bound on the absolute noise of a sum of cells, with probability `level`."""
         if self.scale == 0:
             return 0.0
         if self.mechanism == "gaussian":
@@ -326,7 +326,7 @@ class CountNoise:
         return self.scale * _laplace_quantile(n_cells, level)
 
     def positive(self, count: float = 0.5) -> float:
-        """How likely the noise of one count is to be more than `count`."""
+        """Return the probability that the noise of one count is more than `count`."""
         if self.scale == 0:
             return 0.0
         if self.mechanism == "gaussian":
@@ -336,10 +336,10 @@ class CountNoise:
 
 @lru_cache(maxsize=256)
 def _laplace_quantile(n_terms: int, level: float) -> float:
-    """What a sum of Laplace variables of scale 1 is below in size with probability `level`.
+    """Return a bound, with probability `level`, on the size of a sum of Laplace variables.
 
-    Such a variable is normal with a variance that is twice an exponential one, so that a sum is
-    normal with twice a Gamma variable.
+    They have the scale 1. Such a variable is normal with a variance that is twice an exponential
+    variable, so that a sum is normal with twice a Gamma variable.
     """
     if n_terms == 1:
         return -math.log1p(-level)
@@ -349,33 +349,33 @@ def _laplace_quantile(n_terms: int, level: float) -> float:
     def beyond(size: float) -> float:
         return float(np.mean(2 * ndtr(-size / deviations))) - (1 - level)
 
-    # A little is added for what lies between the points.
+    # A little is added for values between the points.
     most = 50.0 * math.sqrt(n_terms) - 10 * math.log1p(-level)
     found: Any = brentq(beyond, 0.0, most)
     return 1.001 * float(found)
 
 
 def around(noisy: np.ndarray, half: float, n: float) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals of counts from 0 to `n`, whose noise is at most `half` in size with some chance.
+    """Return intervals of counts from 0 to `n`; noise is at most `half` with some probability.
 
-    They cover with that chance at least. To bring a noisy count to the nearest one that is possible
-    takes it no farther from the exact count, which is possible. So where noise is at most `half`,
-    the interval around it covers, and so does the possible part of it. No interval is one
-    point unless there is no noise.
+    They cover with at least that probability. Moving a noisy count to the nearest possible count
+    takes it no farther from the exact count, which is possible. So if noise is at most `half`, the
+    interval around it covers, and so does the possible part of it. No interval is one point unless
+    there is no noise.
     """
     possible = np.clip(noisy, 0.0, n)
     return np.maximum(possible - half, 0.0), np.minimum(possible + half, n)
 
 
 def holding(value: Any, low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Intervals that are widened to their values, where these were moved to agree with others."""
+    """Widen intervals to values that were moved to agree with others."""
     return np.minimum(low, value), np.maximum(high, value)
 
 
 def in_order(
     values: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Quantiles (..., levels) that rise along the last axis, as their levels do, with intervals.
+    """Sort quantiles (..., levels) along the last axis, as their levels are, with intervals.
 
     Values are sorted. No interval becomes shorter: each begins at the lowest of its own and all
     later beginnings, and ends at the highest of its own and all earlier ends. So each covers
@@ -390,9 +390,9 @@ def in_order(
 
 
 def onto_total(counts: np.ndarray, total: float) -> np.ndarray:
-    """Counts without a negative one that add up to `total` and are nearest to `counts`.
+    """Return the nonnegative counts that add up to `total` and are nearest to `counts`.
 
-    All are lowered by one number, and what is below 0 then becomes 0 (Held, Wolfe, Crowder, 1974).
+    All are lowered by one number, and negative results then become 0 (Held, Wolfe, Crowder, 1974).
     """
     if total <= 0:
         return np.zeros(counts.shape)
@@ -404,9 +404,9 @@ def onto_total(counts: np.ndarray, total: float) -> np.ndarray:
 
 
 def onto_total_of_seen(counts: np.ndarray, total: float, unseen: int | None) -> np.ndarray:
-    """The same, of which the count at one place is taken to be 0: none where that is None.
+    """Return the same with the count at one place set to 0: at no place if `unseen` is None.
 
-    So what noise hides, and a table leaves out, does not keep the others from adding up.
+    So a count that noise hides, and a table leaves out, does not keep the others from adding up.
     """
     if unseen is None:
         return onto_total(counts, total)
@@ -414,11 +414,11 @@ def onto_total_of_seen(counts: np.ndarray, total: float, unseen: int | None) -> 
 
 
 def onto_margins(counts: np.ndarray, margins: Sequence[np.ndarray]) -> np.ndarray:
-    """Counts of a cross table without a negative one that have `margins`, near to `counts`.
+    """Return nonnegative counts of a cross table with these `margins`, near to `counts`.
 
-    The margins are those of single columns, not negative, and of one total. Projections onto
-    tables with these margins and onto those without negative counts take turns (Dykstra, 1983),
-    and what is left to the margins is scaled away.
+    The margins are those of single columns, not negative, and of one total. Projections onto tables
+    with these margins and onto those without negative counts alternate (Dykstra, 1983), and the
+    remaining difference from the margins is scaled away.
     """
     found, correction = np.array(counts, dtype=np.float64), np.zeros(counts.shape)
     for _ in range(min(_ROUNDS, 10 + _WORK // counts.size)):
@@ -440,7 +440,7 @@ def onto_margins(counts: np.ndarray, margins: Sequence[np.ndarray]) -> np.ndarra
 
 
 def _with_margins(counts: np.ndarray, margins: Sequence[np.ndarray]) -> np.ndarray:
-    """The nearest table with some margins: what is missing is shared out evenly."""
+    """Return the nearest table with these margins: differences are shared out evenly."""
     found, total = counts.copy(), float(np.sum(margins[0]))
     for axis, margin in enumerate(margins):
         rest = counts.size // counts.shape[axis]
@@ -461,7 +461,7 @@ def _along(values: np.ndarray, axis: int, ndim: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GroupedCounts:
-    """Counts (groups, cells) of one column, and variances: all that normal noise leaves to know."""
+    """Counts (groups, cells) of one column, with variances that describe their normal noise."""
 
     counts: np.ndarray  # least squares, which may be negative
     variance: float  # of each of them
@@ -477,12 +477,12 @@ class GroupSizes:
 def agreeing(
     tables: Sequence[np.ndarray], deviation: float, n: float
 ) -> tuple[GroupSizes, list[GroupedCounts]]:
-    """What tables of counts with one normal noise say together, given that all add up to `n`.
+    """Combine tables of counts with one normal noise, given that all add up to `n`.
 
-    Each table has shape (groups, cells), and every record is in one cell of each. Least squares:
-    the margins of the tables are estimates of the sizes of groups, of variances in proportion to
+    Each table has shape (groups, cells), and every record is in one cell of each. By least squares:
+    the margins of the tables are estimates of the sizes of groups, with variances in proportion to
     their numbers of cells. Their weighted mean is shifted to add up to `n`, and the counts of a
-    group are shifted alike to add up to its size. What is left of a count beside the mean of its
+    group are shifted equally to add up to its size. The difference of a count from the mean of its
     group is independent of all margins, so that variances follow.
     """
     square, n_groups = deviation**2, len(tables[0])
@@ -506,7 +506,7 @@ def agreeing(
 
 @dataclass(frozen=True)
 class Ratio:
-    """Two released numbers with normal noise, of which the quotient is asked for."""
+    """Two released numbers with normal noise, whose quotient is wanted."""
 
     above: float
     below: float
@@ -515,21 +515,22 @@ class Ratio:
     covariance: float = 0.0
 
     def value(self, low: float, high: float) -> float:
-        """The quotient, within what it can be at all; the middle where it says nothing."""
+        """Return the quotient, within its possible range; the middle if it is not determined."""
         if self.below <= 0:
             return (low + high) / 2
         return min(max(self.above / self.below, low), high)
 
     def interval(self, level: float, low: float, high: float) -> tuple[float, float]:
-        """Where the quotient of the exact numbers is with probability `level` (Fieller, 1954).
+        """Return an interval that has the exact quotient with probability `level` (Fieller, 1954).
 
-        It is r if ``above - r below`` has mean 0, and this difference is normal with a variance
-        that is known for each r. The interval has the r at which it is not too far from 0, cut to
-        what is possible at all, from `low` to `high`. If it is no interval, all of that is given.
+        The quotient is r if ``above - r below`` has mean 0, and this difference is normal with a
+        variance that is known for each r. The interval has each r at which the difference is not
+        too far from 0, clipped to the possible range, from `low` to `high`. If these r are no
+        interval, the whole range is returned.
 
-        A numerator that makes the quotient impossible is brought to the nearest end first. The
-        difference then comes nearer to 0 for each r that is possible, so that the interval has all
-        possible r that it would have otherwise, and more than one point.
+        A numerator that makes the quotient impossible is moved to the nearest end first. The
+        difference then comes nearer to 0 for each possible r, so that the interval has all possible
+        r that it would have otherwise, and more than one point.
         """
         z = float(ndtri((1 + level) / 2))
         a = self.below**2 - z**2 * self.below_variance
