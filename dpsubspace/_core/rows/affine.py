@@ -1,15 +1,15 @@
 """Private rows after an affine map that is public or released, formed chunk by chunk.
 
-Record i enters as ``u_i = ((x_i - mean) @ weights, 1)``, with other numbers of the record beside
-that where a solver wants them, and as ``z_i = W^T u_i`` where directions were released. What a row
-becomes is a function of that row, whatever the map is. Nothing of the size of the rows is kept, so
-that a memory map stays on disk.
+Record i enters as ``u_i = ((x_i - mean) @ weights, 1)``, with other numbers of the record appended
+if a solver needs them, and as ``z_i = W^T u_i`` if directions were released. A mapped row is a
+function of that row, whatever the map is. Nothing of the size of the rows is kept, so that a memory
+map stays on disk.
 
-Design note. Rows in units of their spread are small differences of large numbers where a column is
-far from 0. They are used in float64, in which sums over records round so little that no blocks
-are needed, and in which what W magnifies stays far below the noise. Few of the passes that make
-them are needed over and over: once directions are released, W takes the standardising along
-(:class:`_Folded`), and a step cuts the entries of a row and does nothing else to it.
+Design note. Rows in units of their spread are small differences of large numbers if a column is far
+from 0. They are used in float64, in which sums over records round so little that no blocks are
+needed, and in which errors that W magnifies stay far below the noise. Few of the passes that make
+them are needed repeatedly: once directions are released, W includes the standardising
+(:class:`_Folded`), and a step clips the entries of a row and does nothing else to it.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ from dpsubspace._core.ground.forms import NumberArray, Record
 from dpsubspace._core.rows.chunks import SHARED, FormedRows, over_chunks
 from dpsubspace._core.rows.records import RecordRows, Records
 
-# Most of what is subtracted, in units of the result, that float32 has digits for.
+# Largest number that may be subtracted in float32, in units of the result.
 _NEAR = 2.0**9
 
-# Most that a row may be longer than what is used of it, where rows may lie elsewhere in a chunk.
+# Largest factor by which a row may be longer than the part of it that is used, if rows may have
+# other positions in a chunk.
 _FARTHEST = 2.0**12
 
 # Numbers of a chunk in float64 (2 MiB): a few copies of them should stay in the cache.
 _CHUNK = 1 << 18
 
-# Entries of rows that are mapped or cut together, of each pass.
+# Entries of rows that are mapped or clipped together, in each pass.
 _RUN = 1 << 11
 
-# Most numbers of a record that lie column by column: passes over rows as short as that take up to
-# ten times as long.
+# Largest size of records that are stored column by column: passes over rows as short as that take
+# up to ten times as long.
 _FEW = 32
 
-# Most slack of sums over rows that are not standardised one by one.
+# Largest slack of sums over rows that are not standardised one by one.
 _MOST_SLACK = 1e-4
 
 # Sizes of entries for which no product leaves the range of float32, or of float64.
@@ -69,13 +70,13 @@ _SMALL, _LARGE = 1e-30, 1e30
 class Affine:
     """The map ``(x - mean) @ weights - offset`` of rows x, made of public or released numbers."""
 
-    mean: np.ndarray  # (d,): what is subtracted first
+    mean: np.ndarray  # (d,): subtracted first
     weights: np.ndarray  # (d,): factors of the columns, or a matrix
-    offset: np.ndarray | float = 0.0  # (k,): what is subtracted last
+    offset: np.ndarray | float = 0.0  # (k,): subtracted last
 
     @classmethod
     def identity(cls, n_features: int) -> Affine:
-        """The map that leaves rows as they are."""
+        """Return the map that leaves rows unchanged."""
         return cls(np.zeros(n_features), np.ones(n_features))
 
     @property
@@ -89,27 +90,27 @@ class Affine:
 
     @cached_property
     def shift(self) -> np.ndarray:
-        """What is subtracted from products of rows, as they came, with the weights."""
+        """The part that is subtracted from products of the original rows with the weights."""
         return self.mean @ self.weights + self.offset
 
     @cached_property
     def most_subtracted(self) -> float:
-        """Most that the mean takes from any of them."""
+        """The most that the mean subtracts from any of these products."""
         return float(np.abs(self.mean) @ np.abs(self.weights).max(axis=-1, initial=0.0))
 
     def scaled(self, location: np.ndarray, scale: np.ndarray) -> Affine:
-        """Itself, and then less `location` and over `scale`, both of shape (width,)."""
+        """Return this map, followed by: less `location` and over `scale`, both (width,)."""
         if self.diagonal:
             mean = self.mean + (self.offset + location) / self.weights
             return Affine(mean, self.weights / scale)
         return Affine(self.mean, self.weights / scale, (self.offset + location) / scale)
 
     def to_input_units(self, coef: np.ndarray) -> np.ndarray:
-        """Coefficients (d, c) of rows as they are, for those (width, c) of mapped ones."""
+        """Return coefficients (d, c) of original rows, from those (width, c) of mapped ones."""
         return self.weights[:, None] * coef if self.diagonal else self.weights @ coef
 
     def constant(self, coef: np.ndarray) -> np.ndarray:
-        """What such coefficients (width, c) of mapped rows add to the scores, (c,)."""
+        """Return the constant of scores (c,) from coefficients (width, c) of mapped rows."""
         return (
             -(self.mean @ self.to_input_units(coef))
             - np.broadcast_to(self.offset, self.width) @ coef
@@ -129,19 +130,19 @@ AFFINE_FORM = Record(
 class _Folded:
     """Standardising and mixing in one matrix M: ``z_i = M^T (c_i, 1)``.
 
-    To cut a row takes no rounding, so that its record is M^T c with the numbers that the computer
-    has. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
-    row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries
-    of c are added up before they are mixed, and entry j of the sum rounds in proportion to
-    ``|c_j|``: that moves z by a share of ``sum_j |c_j| |M_j|``, over the rows of M, and so does the
-    rounding of the product with M. Of these, ``|w_j c_j| <= |u_j| + |m_j|``, the last row is no
-    longer than ``|W_last| + sum_j |m_j| |W_j|``, and 1 is at most ``|u|``. Together that is at most
+    Clipping a row takes no rounding, so that its record is M^T c with the numbers that are actually
+    stored. Let ``m`` be the means in units of the columns and ``u = (w c - m, 1)`` the standardised
+    row. Then ``z = W^T u`` but for the rounding of M, and ``|z| >= |u| / |W^-1|``. Entries of c are
+    added up before they are mixed, and entry j of the sum rounds in proportion to ``|c_j|``: that
+    moves z by a share of ``sum_j |c_j| |M_j|``, over the rows of M, and so does the rounding of the
+    product with M. Of these, ``|w_j c_j| <= |u_j| + |m_j|``, the last row is no longer than
+    ``|W_last| + sum_j |m_j| |W_j|``, and 1 is at most ``|u|``. Together that is at most
     ``(|W|_F + 2 sum_j |m_j| |W_j|) |u|``, and so at most `condition` times ``|z|``, of which a
-    percent is for the rounding of M. Where there is no constant entry, m is 0, and the same holds.
+    percent is for the rounding of M. If there is no constant entry, m is 0, and the same holds.
     """
 
-    # (d,): what the entries of ``c_i`` are cut to, where standardised ones would reach the
-    # limit.
+    # (d,): limits that the entries of ``c_i`` are clipped to, where standardised ones would reach
+    # the limit.
     low: np.ndarray
     high: np.ndarray
     matrix: np.ndarray  # (width, q): M
@@ -149,9 +150,10 @@ class _Folded:
 
     @classmethod
     def of(cls, rows: AffineRows, weights: np.ndarray, least: float) -> _Folded | None:
-        """For rows, and W with its least singular value; None where that would lose digits.
+        """Return the folded map of rows and released W; None if that would lose digits.
 
-        Public and released numbers decide, and no row.
+        `least` is the least singular value of W. Only public and released numbers decide, and no
+        row.
         """
         affine, k, xp = rows.affine, rows.affine.width, namespace(rows.X)
         if not affine.diagonal or rows.beside or rows.limit == math.inf or rows.records.grouped:
@@ -167,7 +169,7 @@ class _Folded:
         sizes = np.concatenate([half[used], most[used], lengths])
         if (sizes < _SMALL).any() or (sizes > _LARGE).any() or offset[~used].any():
             return None
-        if len(weights) == k and shifts.any():  # and no constant entry that would take it
+        if len(weights) == k and shifts.any():  # and no constant entry that would absorb it
             return None
         matrix = weights.copy()
         matrix[:k] *= affine.weights[:, None]
@@ -179,7 +181,7 @@ class _Folded:
         return cls(middle - half, middle + half, matrix, condition)
 
     def cut(self, X: Array, out: Array) -> None:
-        """Put rows into `out` as they came, but for entries that are too large or too small."""
+        """Copy original rows into `out`, with entries that are too large or too small clipped."""
         low, high = as_like(self.low, X), as_like(self.high, X)
         if not isinstance(X, np.ndarray):
             out[...] = at_most(at_least(X, low), high)
@@ -193,7 +195,7 @@ class _Folded:
 
 
 def _runs(shape: tuple[int, ...]) -> tuple[tuple[slice, int], tuple[slice, int]]:
-    """Rows of NumPy in runs of so many, and the few that are left, one by one.
+    """Yield rows of NumPy in runs of many rows, and the remaining ones one by one.
 
     NumPy takes up to twice as long for the entries of one row after the other.
     """
@@ -207,7 +209,7 @@ def _flat(rows: np.ndarray, times: int) -> np.ndarray:
 
 
 def _standardise(own: Array, mean: Array, weights: Array) -> None:
-    """Subtract `mean` from rows, and multiply them by `weights`, in their place."""
+    """Subtract `mean` from rows, and multiply them by `weights`, in place."""
     if not isinstance(own, np.ndarray) or not own.flags.c_contiguous:
         own -= mean
         own *= weights
@@ -220,26 +222,26 @@ def _standardise(own: Array, mean: Array, weights: Array) -> None:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How records are mixed: decided once, for all parts of the rows."""
+    """Mixing of records: decided once, for all parts of the rows."""
 
     weights: np.ndarray  # (width, width): W of ``z_i = W^T u_i``, released
     # How much longer terms may be before they are mixed, and the parts that mixing adds up.
     condition: float
-    folded: _Folded | None = None  # Standardising and mixing in one, where that loses no digits
+    folded: _Folded | None = None  # Standardising and mixing in one, if no digits are lost
 
 
 class AffineRows(RecordRows):
-    """All records after an affine map, to be visited chunk by chunk.
+    """All records after an affine map, visited chunk by chunk.
 
-    Has what :class:`~dpsubspace._core.gradients.linear.LinearSource` and the second moments of
-    ``_core/statistics/moments.py`` ask of rows.
+    Has the attributes of rows that :class:`~dpsubspace._core.gradients.linear.LinearSource` and the
+    second moments of ``_core/statistics/moments.py`` need.
 
-    `constant` says that an entry of 1 follows the mapped row, and `beside` (n, c) are other numbers
-    of the rows, which follow that. Entries of mapped rows are cut to `limit` on either side of 0.
+    With `constant` an entry of 1 follows the mapped row, and `beside` (n, c) are other numbers of
+    the rows, which follow that. Entries of mapped rows are clipped to `limit` on either side of 0.
     Without `records` each row is a record.
     """
 
-    # What sizes and released numbers tell, and no row: see `RemoteRows` in _core/rows/remote.py.
+    # Values that follow from sizes and released numbers: see `RemoteRows` in _core/rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "affine", "records", "chunk", "floor", "radius", "shift", "mixing"}
         | {"only_dense", "sum_dtype", "slack", "batch_slack", "mixing_by"}
@@ -264,14 +266,14 @@ class AffineRows(RecordRows):
         xp = namespace(X)
         self.dtype = self.sum_dtype = xp.float64
         self.shift, self.floor, self.only_dense = None, 1.0, False
-        # A product reads rows once, as they are; its few columns are passed over again and again.
+        # A product reads original rows once; its few columns are visited repeatedly.
         read = X.shape[1] // (1 if affine.diagonal or self.records.grouped else 4)
         self.chunk = chunk_rows(X, max(1, _CHUNK // max(read, self.width)))
 
     # Other views of the same records --------------------------------------------------------
 
     def mixing_by(self, weights: np.ndarray) -> Mixing:
-        """How the records are mixed by `weights` W of shape (width, width), released."""
+        """Return the mixing of records by released `weights` W of shape (width, width)."""
         assert weights.shape == (self.width, self.width)
         least = float(np.linalg.svd(weights, compute_uv=False)[-1])
         if not least > 0:
@@ -284,19 +286,19 @@ class AffineRows(RecordRows):
         return Mixing(weights, float(np.linalg.norm(weights)) / least)
 
     def mixed(self, mixing: Mixing) -> AffineRows:
-        """The records as ``W^T u_i``."""
+        """Return the records as ``W^T u_i``."""
         return changed(self, mixing=mixing, radius=math.inf, _lengths=None)
 
     def with_columns(self, beside: Array) -> AffineRows:
-        """The records with other numbers (n, c) after those that they have."""
+        """Return the records with other numbers (n, c) appended to their entries."""
         return changed(self, _beside=beside, _lengths=None)
 
     def clipped(self, radius: float) -> AffineRows:
-        """The records, shrunk to norm `radius` where they are longer."""
+        """Return the records, shrunk to norm `radius` if they are longer."""
         return changed(self, radius=radius)
 
     def taken(self, batch: np.ndarray) -> AffineRows:
-        """Some of the records, as they are here; copies their rows, or what they are formed of."""
+        """Return a batch of the records, with the same maps; copies their rows or their sources."""
         rows, other = self.records.rows(batch), changed(self, _lengths=None)
         X = self.X.taken(rows) if isinstance(self.X, FormedRows) else self.X[rows, :]
         RecordRows.__init__(other, X, self.records.taken(batch))
@@ -304,7 +306,7 @@ class AffineRows(RecordRows):
         return other
 
     def materialised(self) -> AffineRows:
-        """The records formed once and kept, where a matrix makes them shorter than the rows.
+        """Return the records formed once and kept, if a matrix makes them shorter than the rows.
 
         A product with another number of rows may round otherwise, and norms must be those of the
         records that are added up.
@@ -326,14 +328,14 @@ class AffineRows(RecordRows):
         )
 
     def with_room(self, beside: int, columns: int) -> AffineRows:
-        """The same: chunks already have room for a few copies."""
+        """Return these records: chunks already have room for a few copies."""
         return self
 
     def wide(self) -> AffineRows:
         return self
 
     def rescaled(self, location: np.ndarray, scale: np.ndarray) -> AffineRows:
-        """Mapped rows less `location` and over `scale`, and nothing beside them."""
+        """Return mapped rows less `location` and over `scale`, without appended numbers."""
         affine = self.affine.scaled(location, scale)
         return AffineRows(self.X, affine, constant=False, records=self.records)
 
@@ -341,7 +343,7 @@ class AffineRows(RecordRows):
 
     @property
     def width(self) -> int:
-        """Entries of a record, which mixing leaves as many as they are."""
+        """The number of entries of a record, which mixing does not change."""
         return self.affine.width + self._constant + self.beside
 
     @property
@@ -349,10 +351,10 @@ class AffineRows(RecordRows):
         return 0 if self._beside is None else self._beside.shape[1]
 
     def chunks(self, batch: np.ndarray | None = None) -> list[slice]:
-        """Slices that together name every record once; there are no batches."""
+        """Return slices that together name every record once; there are no batches."""
         assert batch is None
         step = self.chunk
-        if self.bytes_read() >= SHARED:  # at least two where there is much to do
+        if self.bytes_read() >= SHARED:  # at least two if there is much to do
             step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
         return even_slices(self.n_rows, step)
 
@@ -372,12 +374,12 @@ class AffineRows(RecordRows):
         U, norms = block.U, self._norms_of(block)
         xp = namespace(U)
         shrink = self.radius * (1 - 16 * EPS) / at_least(norms, self.radius)
-        if not bool(xp.all(shrink > 0)):  # what is out of range is a null record
+        if not bool(xp.all(shrink > 0)):  # a record out of range is a null record
             U = xp.where((shrink > 0)[:, None], U, xp.zeros_like(U))
         return AffineBlock(U, block.W, shrink, block.kept)
 
     def _block(self, rows: slice) -> AffineBlock:
-        """Records of a chunk in float64, and the matrix that mixes them."""
+        """Return records of a chunk in float64, and the matrix that mixes them."""
         mixing = self.mixing
         if mixing is None or mixing.folded is None:
             U = self._formed(rows)
@@ -390,7 +392,7 @@ class AffineRows(RecordRows):
         return AffineBlock(U, as_like(mixing.folded.matrix, U), kept=kept)
 
     def _formed(self, rows: slice) -> Array:
-        """Records of a chunk before they are mixed, in float64."""
+        """Return records of a chunk before they are mixed, in float64."""
         if self.width == self.affine.width and not self._by_column:
             return self._mapped(rows)
         U = self._completed(rows, self._empty(rows))
@@ -398,7 +400,7 @@ class AffineRows(RecordRows):
         return U
 
     def _completed(self, rows: slice, U: Array) -> Array:
-        """Records of a chunk `U`, and now with what follows the mapped rows."""
+        """Append constant and other numbers to the mapped rows `U` of a chunk."""
         k = self.affine.width
         if self._constant:
             U[:, k] = 1.0
@@ -407,7 +409,7 @@ class AffineRows(RecordRows):
         return U
 
     def _empty(self, rows: Any) -> Array:
-        # Rows may have to be formed, so that they are not asked how many they are.
+        # Rows may have to be formed, so their number is not requested from them.
         xp, some = namespace(self.X), isinstance(rows, slice)
         n = len(range(*rows.indices(self.n_rows))) if some else len(rows)
         if self._by_column:
@@ -416,12 +418,12 @@ class AffineRows(RecordRows):
 
     @property
     def _by_column(self) -> bool:
-        """Whether columns of a chunk lie in one piece each: those of a product, where few."""
+        """Whether columns of a chunk are contiguous: for products with few columns."""
         few = not self.affine.diagonal and self.width <= _FEW
         return few and isinstance(self.X, (np.ndarray, FormedRows))
 
     def _mapped(self, rows: slice, out: Array | None = None) -> Array:
-        """Rows of a chunk after the affine map, in float64; put into `out` where it is given."""
+        """Map rows of a chunk in float64; the result is in `out` if that is given."""
         X, affine = self.X[rows, :], self.affine
         if not affine.diagonal:
             own = self._product(X, out)
@@ -446,12 +448,12 @@ class AffineRows(RecordRows):
         return out
 
     def _product(self, X: Array, out: Array | None) -> Array:
-        """Rows after a map by a matrix, in float64: in `out` where that is as good as any place."""
+        """Multiply rows by a matrix, in float64: in `out` if that is as good as any place."""
         xp, affine = namespace(X), self.affine
         if not self._near:
             X = self._within_reach(xp.astype(X, xp.float64) - _wide(affine.mean, X))
             return X @ _wide(affine.weights, X) - _wide(affine.offset, X)
-        # A matrix is applied to rows as they came: their dtype has digits enough for it.
+        # A matrix is applied to the original rows: their dtype has enough digits for it.
         own = X @ as_like(affine.weights, X)
         if out is not None and isinstance(own, np.ndarray):
             out[...] = own
@@ -462,16 +464,16 @@ class AffineRows(RecordRows):
 
     @property
     def _near(self) -> bool:
-        """Whether what is subtracted from rows is small beside what is left."""
-        if self.records.grouped:  # where a row lies in a chunk may differ, and float32 rounds much
+        """Whether the subtracted numbers are small beside the result."""
+        if self.records.grouped:  # positions in a chunk may differ, and float32 rounds much
             return False
         return self.affine.most_subtracted < _NEAR
 
     def _within_reach(self, X: Array) -> Array:
-        """Rows less their mean; absurdly long ones shrunk, where a record may have several rows.
+        """Subtract the mean; shrink absurdly long rows if a record may have several rows.
 
-        A row may then lie elsewhere in a chunk, where the product with a matrix rounds otherwise.
-        Rounding is in proportion to the row, and what is left after the product may be small.
+        A row may then have another position in a chunk, where the product with a matrix rounds
+        otherwise. Rounding is in proportion to the row, and the product may be small beside it.
         """
         if not self.records.grouped:
             return X
@@ -480,12 +482,12 @@ class AffineRows(RecordRows):
 
     @property
     def _reach(self) -> float:
-        """Length of a row whose product with the matrix is far beyond the limit."""
+        """The length of a row whose product with the matrix is far beyond the limit."""
         usual = self.limit if self.limit < math.inf else 1.0
         return _FARTHEST * usual / float(np.linalg.norm(self.affine.weights, 2) or 1.0)
 
     def _norms_of(self, block: AffineBlock) -> Array:
-        """Norms of the records of a chunk, never too small; inf where one is out of range."""
+        """Return norms of the records of a chunk, never too small; inf if one is out of range."""
         U, W, xp = block.U, block.W, namespace(block.U)
         Z = U if W is None else U @ W
         norms = _at_least_lengths(Z) * (1 + (Z.shape[1] + 8) * EPS)
@@ -495,7 +497,7 @@ class AffineRows(RecordRows):
         return xp.where(xp.isnan(norms), xp.inf, norms)
 
     def norms(self) -> Array:
-        """Norms of the records, (n,), in float64; inf where one is out of range."""
+        """Return norms of the records, (n,), in float64; inf if one is out of range."""
         if self._lengths is None:
 
             def of_chunk(rows: slice) -> Array:
@@ -511,14 +513,14 @@ class AffineRows(RecordRows):
 
     @property
     def slack(self) -> float:
-        """How far rounding can move a sum of weighted records between neighbours.
+        """Return how far rounding can move a sum of weighted records between neighbours.
 
-        In units of the norm of one term. Terms are added up before they are mixed, where one may be
-        longer, by a factor of at most ``|W|_F |W^-1|``. The sum of a chunk is then mixed, which
-        adds up parts that are together longer than it by no more than the same factor.
+        The unit is the norm of one term. Terms are added up before they are mixed; an unmixed term
+        may be longer, by a factor of at most ``|W|_F |W^-1|``. The sum of a chunk is then mixed,
+        which adds up parts that are together longer than it by no more than the same factor.
         """
         own = 4.0 * (self.width + 8)
-        if not self.affine.diagonal:  # of rows that lie elsewhere in a chunk
+        if not self.affine.diagonal:  # of rows at other positions in a chunk
             own += 4.0 * _FARTHEST * (self.X.shape[1] + 8)
         terms = self.records.slack(EPS, self.chunk, own=own)
         together = min(self.chunk, self.n_samples) + 4
@@ -529,14 +531,14 @@ class AffineRows(RecordRows):
 
     @property
     def own_rounding(self) -> float:
-        """How far rounding can move a record that is mixed by itself, in units of its norm."""
+        """Rounding of a record that is mixed by itself, in units of its norm."""
         return (self.width + 8) * EPS * (1.0 if self.mixing is None else self.mixing.condition)
 
 
 class AffineBlock:
-    """Some records: ``shrink_i W^T u_i``.
+    """Several records: ``shrink_i W^T u_i``.
 
-    The numbers of `U` are there as long as the block is: the next one may use their memory.
+    The numbers of `U` are valid as long as the block exists: the next one may use their memory.
     """
 
     largest_scale = 1.0
@@ -559,17 +561,17 @@ class AffineBlock:
         return self.U.shape[1] if self.W is None else self.W.shape[1]
 
     def scores(self, params: Array, *, by_row: bool = False) -> Array:
-        """Records times `params` of shape (width, c): (k, c).
+        """Return records times `params` of shape (width, c): (k, c).
 
-        With `by_row` those of a record are the same to the last bit wherever it lies, as
-        :meth:`~dpsubspace._core.rows.features.FeatureBlock.scores` says.
+        With `by_row` the scores of a record are the same to the last bit at any position, as in
+        :meth:`~dpsubspace._core.rows.features.FeatureBlock.scores`.
         """
         weights = params if self.W is None else self.W @ params
         scores = products_by_row(self.U, weights) if by_row else self.U @ weights
         return scores if self.shrink is None else scores * self.shrink[:, None]
 
     def product(self, residuals: Array, weights: Array) -> Array:
-        """Sum of ``weights[i] * record[i] residuals[i]^T``, (width, c)."""
+        """Return the sum of ``weights[i] * record[i] residuals[i]^T``, (width, c)."""
         xp = namespace(self.U)
         if self.shrink is not None:
             weights = weights * self.shrink
@@ -582,7 +584,7 @@ class AffineBlock:
         return total if self.W is None else self.W.T @ total
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
-        """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
+        """Return :meth:`product`, (m, width, c), for runs of records; `counts` are the lengths."""
         xp = namespace(self.U)
         weights = (weights if self.shrink is None else weights * self.shrink)[:, None]
         own = weights * xp.where(weights == 0, xp.zeros_like(residuals), residuals)
@@ -592,7 +594,7 @@ class AffineBlock:
         return xp.permute_dims(xp.tensordot(total, self.W, axes=([1], [0])), (0, 2, 1))
 
     def taken(self, rows: slice) -> AffineBlock:
-        """Some of the records, one after another."""
+        """Return the chosen records, one after another."""
         shrink = None if self.shrink is None else self.shrink[rows]
         return AffineBlock(self.U[rows, :], self.W, shrink, self.kept)
 
@@ -605,7 +607,7 @@ class AffineBlock:
 
 
 def _at_least_lengths(U: Array) -> Array:
-    """Norms of rows in float64, not too small but for rounding."""
+    """Return norms of rows in float64, not too small but for rounding."""
     xp = namespace(U)
     return xp.sqrt(squares_of_rows(U) + vanished(U))
 

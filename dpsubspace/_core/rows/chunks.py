@@ -1,14 +1,14 @@
-"""The one loop over chunks of records, and rows that are formed some at a time within it.
+"""The one loop over chunks of records, and rows that are formed in small groups within it.
 
-Everything that is summed over records, or found for each of them, goes through
-:func:`over_chunks`. Records say which chunks they have (``chunks``) and give one at a time
-(``at``), so that rows may lie in memory, in a memory map, or in parts on the workers of a cluster:
-the loop then runs on each part, and the totals of the parts are added up here.
+Every sum over records, and every result for each record, goes through :func:`over_chunks`. Records
+define their chunks (``chunks``) and give one at a time (``at``), so that rows may lie in memory, in
+a memory map, or in parts on the workers of a cluster: the loop then runs on each part, and the
+totals of the parts are added up here.
 
-Rows of many numbers may be formed of the few that are held of each (:class:`FormedRows`). Privacy:
-the numbers of a row follow from what is held of that row alone, and are the same to the bit
-whichever rows are formed with it. So norms that were taken once bound whatever is added up later,
-and a record that changes moves no number of another one.
+Rows of many numbers may be formed from a few stored numbers each (:class:`FormedRows`). Privacy:
+the numbers of a row follow from the stored numbers of that row alone, and are the same to the bit
+whichever rows are formed with it. So norms that were computed once bound all later sums, and a
+record that changes moves no number of another one.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Chunked(Protocol):
     def data(self) -> Array: ...
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
-        """Indices that together name every record once, or every record of `batch`."""
+        """Return indices that together name every record once, or every record of `batch`."""
         ...
 
     def bytes_read(self, batch: np.ndarray | None = None) -> float:
-        """Bytes that a product with all records reads, or with a batch, times its columns."""
+        """Return the bytes that a product with all records (or a batch) reads, times columns."""
         ...
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Dense rows in slices of at most `step`, of which a function makes so many passes."""
+    """Dense rows in slices of at most `step`, over which a function makes so many passes."""
 
     data: Array
     step: int
@@ -75,9 +75,9 @@ class Slices:
 
 
 class Chunks:
-    """What can be done with the chunks of some records, while :func:`over_chunks` lasts.
+    """Operations on the chunks of records, while :func:`over_chunks` lasts.
 
-    ``visit(function, batch)`` gives what `function` makes of every chunk.
+    ``visit(function, batch)`` gives the result of `function` for every chunk.
     """
 
     def __init__(self, records: Chunked, visit: Callable[..., Iterator[Any]]):
@@ -86,7 +86,7 @@ class Chunks:
     def __call__(
         self, function: Callable[..., Any], batch: np.ndarray | None = None
     ) -> Iterator[Any]:
-        """What `function` makes of every chunk, in order: of records that lie here."""
+        """Yield the result of `function` for every chunk, in order: for local records."""
         return self._visit(function, batch)
 
     def total(
@@ -95,11 +95,12 @@ class Chunks:
         new: Callable[[], Any] = Total,
         batch: np.ndarray | None = None,
     ) -> Any:
-        """Add up what `function` makes of every chunk, in a total that `new` gives.
+        """Add up the results of `function` for every chunk, in a total that `new` gives.
 
-        Whatever `function` holds that is made of rows elsewhere is, where it is called, made of
-        those of a part. `new` gives an object that can ``add`` what was found in a chunk, and
-        ``merge`` the total of other chunks. A `batch` takes only these records, in their order.
+        If `function` holds objects that are made of remote rows, they are made of the rows of a
+        part where the function is called. `new` gives an object that can ``add`` the result of a
+        chunk, and ``merge`` the total of other chunks. With a `batch` only these records are used,
+        in their order.
         """
         total = new()
         for part in self._visit(function, batch):
@@ -108,7 +109,7 @@ class Chunks:
 
 
 class _ChunksElsewhere(Chunks):
-    """The same of records that lie in parts elsewhere, of which only totals come here."""
+    """Chunks of remote records in parts, of which only totals are transferred."""
 
     def total(
         self,
@@ -128,7 +129,7 @@ class _ChunksElsewhere(Chunks):
 def _total_of_part(
     records: Chunked, function: Callable[..., Any], new: Callable[[], Any], *batch: np.ndarray
 ) -> Any:
-    """Total of one part, where it lies."""
+    """Return the total of one part, computed where the part lies."""
     with over_chunks(records) as each:
         return each.total(function, new, *batch)
 
@@ -139,11 +140,11 @@ def _not_here(*_: Any) -> Iterator[Any]:
 
 @contextmanager
 def over_chunks(records: Chunked) -> Iterator[Chunks]:
-    """Give what visits every chunk of the records, and adds up what is found there.
+    """Yield an object that visits every chunk of the records, and adds up the results.
 
-    As many chunks are worked on at once as BLAS would use threads, each on one of them. The
-    products of a chunk are too small to share: threads of BLAS would mostly wait for each other,
-    on a busy machine for long. So would ours where there is less work than :data:`SHARED`: they
+    As many chunks are processed at once as BLAS would use threads, each on one of them. The
+    products of a chunk are too small to share: threads of BLAS would mostly wait for each other, on
+    a busy machine for long. So would our threads if there is less work than :data:`SHARED`: they
     hand the interpreter to each other at every operation. Only a few results are kept at a time.
     """
     if isinstance(records.data, RemoteRows):
@@ -156,10 +157,10 @@ def over_chunks(records: Chunked) -> Iterator[Chunks]:
     _keep_memory()
     threads = _THREADS.get() or blas_threads()
     with _ONE_THREAD, ThreadPoolExecutor(threads) as workers:
-        whole = cache(records.chunks)  # every step asks for the same
+        whole = cache(records.chunks)  # every step requests the same chunks
 
         def visit(function: Callable[..., Any], batch: np.ndarray | None = None) -> Iterator[Any]:
-            def quiet(rows: Any) -> Any:  # numpy's error state is that of a thread
+            def quiet(rows: Any) -> Any:  # numpy's error state belongs to a thread
                 with np.errstate(all="ignore"):
                     return function(rows)
 
@@ -178,23 +179,24 @@ _KEPT = 1 << 24
 
 @cache
 def _keep_memory() -> None:
-    """Have the allocator keep the memory of one chunk for the next.
+    """Make the allocator keep the memory of one chunk for the next.
 
-    That of the GNU C library hands memory back to the system where more is free than twice the
+    The allocator of the GNU C library returns memory to the system if more is free than twice the
     longest array that it has freed so far. To get it again, page by page and cleared, takes up to
-    twice as long as what is computed: so one longer than those of chunks is freed first. It is not
-    written to, and takes no memory itself; others do the same where it changes nothing.
+    twice as long as the computation itself: so an array longer than those of chunks is freed first.
+    It is not written to, and takes no memory itself; other allocators do the same, and nothing
+    changes.
     """
     np.empty(_KEPT, np.uint8)
 
 
-# Threads to use in place of those that BLAS would.
+# Number of threads that replaces the number of BLAS.
 _THREADS: ContextVar[int | None] = ContextVar("threads", default=None)
 
 
 @contextmanager
 def using_threads(n: int) -> Iterator[None]:
-    """Loops over chunks use so many threads, as long as this lasts."""
+    """Use so many threads in loops over chunks, as long as this context lasts."""
     token = _THREADS.set(n)
     try:
         yield
@@ -204,7 +206,7 @@ def using_threads(n: int) -> Iterator[None]:
 
 @cache
 def _blas() -> Any:
-    """The BLAS that NumPy uses, looked for once: that takes longer than a small chunk."""
+    """Return the BLAS that NumPy uses, searched once: that takes longer than a small chunk."""
     return ThreadpoolController().select(user_api="blas")
 
 
@@ -213,7 +215,7 @@ def blas_threads() -> int:
 
 
 class _OneThread:
-    """BLAS on one thread while anybody asks for it: fits side by side may end in any order."""
+    """BLAS on one thread while anybody requests it: parallel fits may end in any order."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._limit = Lock(), 0, None
@@ -244,7 +246,7 @@ _CHUNK_BYTES, _FEWEST, _MOST_BYTES = 3 << 21, 1 << 10, 1 << 26
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How features (p,) of a row are made of entries that are cheap to form.
+    """Map from entries that are cheap to form to the features (p,) of a row.
 
     Feature ``places[k]`` is ``sizes[k]`` times entry k. A product with features is one with
     entries, of weights that are multiplied by sizes first, or of sums that are multiplied by them
@@ -255,28 +257,28 @@ class Layout:
     sizes: np.ndarray  # (p,)
 
     def inward(self, weights: np.ndarray) -> np.ndarray:
-        """Weights (p, c) of entries, for those of features."""
+        """Return weights (p, c) of entries, from those of features."""
         return weights[self.places] * as_like(self.sizes, weights)[:, None]
 
     def outward(self, sums: np.ndarray) -> np.ndarray:
-        """Sums (p, c) of features, from those of entries."""
+        """Return sums (p, c) of features, from those of entries."""
         found = np.empty_like(sums)
         found[self.places] = sums * self.sizes[:, None]
         return found
 
     def features(self, entries: np.ndarray) -> np.ndarray:
-        """Features (m, p) of rows of entries, in their dtype."""
-        found = np.empty(entries.T.shape, dtype=entries.dtype)  # columns in one piece each
+        """Return features (m, p) of rows of entries, in their dtype."""
+        found = np.empty(entries.T.shape, dtype=entries.dtype)  # contiguous columns
         found[self.places] = entries.T
         found *= self.outward(np.ones((len(found), 1), dtype=entries.dtype))
         return found.T
 
 
 class FormedRows:
-    """Rows (n, p) in float32, of which only those that are asked for are formed.
+    """Rows (n, p) in float32, of which only the requested ones are formed.
 
-    `held` are arrays of columns (k, n), and `form` makes entries (p, m) of m of their columns, of
-    which `layout` makes features. In all else they are like an array, but in two dimensions.
+    `held` are arrays of columns (k, n), and `form` makes entries (p, m) of m of their columns, from
+    which `layout` makes features. Otherwise they behave like an array, but in two dimensions.
     """
 
     ndim, dtype, device = 2, np.dtype(np.float32), "cpu"
@@ -289,21 +291,21 @@ class FormedRows:
     ):
         self._held, self._form, self.layout = tuple(held), form, layout
         self.shape = (held[0].shape[1], len(layout.places))
-        self.template = np.empty((0, self.shape[1]), dtype=self.dtype)  # the same of no rows
+        self.template = np.empty((0, self.shape[1]), dtype=self.dtype)  # the same for no rows
 
     def entries(self, rows: Any) -> np.ndarray:
-        """Entries (m, p) of some rows, in memory that is lent as long as anybody has the array.
+        """Return entries (m, p) of the rows, in memory that is lent as long as the array is used.
 
-        Columns lie in one piece each.
+        Columns are contiguous.
         """
         return self._form([held[:, rows] for held in self._held]).T
 
     def taken(self, rows: Any) -> FormedRows:
-        """Some of the rows, which are formed as they are here."""
+        """Return these rows, still to be formed."""
         return FormedRows([held[:, rows] for held in self._held], self._form, self.layout)
 
     def norms(self, rows: Any) -> np.ndarray:
-        """Norms of the features of some rows in float64, never too small."""
+        """Return norms of the features of these rows in float64, never too small."""
         entries, found = self.entries(rows), []
         for some in slices(len(entries), piece_rows(entries)) or [slice(0, 0)]:
             wide = cast_rows(entries[some], np.float64)
@@ -323,24 +325,24 @@ class FormedRows:
 
     @property
     def chunk(self) -> int:
-        """Rows to form at once, by public sizes: all operations of a chunk go over its entries."""
+        """Rows formed at once, by public sizes: all operations of a chunk go over its entries."""
         row = self.dtype.itemsize * max(1, self.shape[1])
         few = min(_FEWEST, _MOST_BYTES // row)
         return max(few, _CHUNK_BYTES // row, BLOCK) // BLOCK * BLOCK
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows, if they were there."""
+        """The bytes of all rows, if they were formed."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
 def lent(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array of scratch memory, which goes back where nobody has a view of it any more."""
+    """Return an array of scratch memory, which is returned when no view of it is left."""
     return np.asarray(_Lent(Scratch(shape, dtype)))
 
 
 class _Lent:
-    """What an array keeps alive that lies in scratch memory."""
+    """Owner of an array in scratch memory, which the array keeps alive."""
 
     def __init__(self, kept: Scratch):
         self._kept, self.__array_interface__ = kept, kept.array.__array_interface__

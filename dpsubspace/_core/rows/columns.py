@@ -1,9 +1,9 @@
 """Labels, targets and names of persons as one column of NumPy, and rows of lists.
 
 Privacy: the entry that a row gets depends on that row and on the type of the container alone. Lists
-and arrays of objects have no type for all entries. NumPy would choose one by all of them, so that
-one text would make text of all numbers, and one float would make one number of 2^53 and 2^53 + 1.
-So they are looked at entry by entry, and entries of types that do not go together are refused.
+and arrays of objects have no common type. NumPy would choose one from all entries, so that one text
+would turn all numbers into text, and one float would make one number of 2^53 and 2^53 + 1. So they
+are checked entry by entry, and entries of incompatible types are refused.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NUMBERS = (bool, int, np.bool_, np.integer, *_FLOAT)
 
 
 def as_column(values: Any, name: str = "y") -> Any:
-    """Entries in the type that their container says, and in objects where it says none.
+    """Return entries in the container's type, and as objects if it has none.
 
     scikit-learn would make 0.0 and 1.0 of False and True in types of pandas. Columns of those types
-    of which some entries are missing stay as they are, and are refused by all that reads them.
-    ValueError for a lazy frame, which messages call `name`.
+    with missing entries stay unchanged, and all functions that read them refuse them. Raise
+    ValueError for a lazy frame; messages call it `name`.
     """
     values = unwrapped(name, values)
     if isinstance(values, (list, tuple)):
@@ -41,10 +41,10 @@ def as_column(values: Any, name: str = "y") -> Any:
 
 
 def as_rows(values: Any) -> Any:
-    """Rows as they are, and those of lists as an array of the numbers and texts that they have.
+    """Return rows unchanged, and rows of lists as an array of their numbers and texts.
 
-    An array of floats where all entries are numbers that floats are as well, and of objects where
-    not: each entry is the same in both, and one row changes no other.
+    The array has floats if all entries are numbers that are exact as floats, and objects otherwise:
+    each entry is the same in both, and one row changes no other.
     """
     if not isinstance(values, (list, tuple)):
         return values
@@ -54,10 +54,10 @@ def as_rows(values: Any) -> Any:
 
 
 def read_labels(y: Any) -> Any:
-    """Labels of one type: truth values, numbers of 64 bits, or text.
+    """Return labels of one type: truth values, numbers of 64 bits, or text.
 
-    What is no column, and labels that have no type in common or of which some are missing, stay as
-    they are, and are refused where classes are made of them.
+    Values that are not a column, and labels without a common type or with missing entries, stay
+    unchanged, and are refused where classes are made of them.
     """
     found = as_column(y)
     if getattr(getattr(found, "dtype", None), "kind", "") != "O":
@@ -76,7 +76,7 @@ def _are_numbers(values: list[Any]) -> bool:
 
 
 def _of_one_type(values: list[Any]) -> np.ndarray | None:
-    """Numbers as they are in one type of NumPy; None where there is none for them."""
+    """Return the numbers in one type of NumPy; None if they have none."""
     types = set(map(type, values))
     if all(issubclass(each, (bool, np.bool_)) for each in types):
         return np.array(values, dtype=bool)
@@ -88,5 +88,5 @@ def _of_one_type(values: list[Any]) -> np.ndarray | None:
 
 
 def are_floats_too(values: Iterable[Any]) -> bool:
-    """Whether no whole number of some entries becomes another one as a float."""
+    """Return whether all whole numbers among the entries are exact as floats."""
     return all(abs(value) < _EXACT for value in values if isinstance(value, (int, np.integer)))

@@ -1,17 +1,17 @@
-"""Dask collections as rows in parts: one part a worker, and one task a part for each call.
+"""Dask collections as rows in parts: one part per worker, and one task per part for each call.
 
-Blocks of a collection are dealt out to the workers in runs of like size. One task a worker reads
-its blocks one after another into one array, which stays there as long as the fit lasts. Each call
-is then one task a worker, which takes that array and what
-:class:`~dpsubspace._core.rows.remote.RowPart` is sent, and gives back a sum. Dask runs a task again
-whose worker was lost, the one that reads the blocks among them. A task that runs twice gives the
-same, and its result is taken once.
+Blocks of a collection are distributed to the workers in runs of similar size. One task per worker
+reads its blocks one after another into one array, which stays there as long as the fit lasts. Each
+call is then one task per worker, which gets that array and the input of
+:class:`~dpsubspace._core.rows.remote.RowPart`, and returns a sum. Dask runs a task again if its
+worker was lost, including the one that reads the blocks. A task that runs twice gives the same
+result, and its result is used once.
 
-Where rows belong to persons, the tasks that read are followed by those that bring the rows of each
+If rows belong to persons, the tasks that read are followed by tasks that bring the rows of each
 person together (``_core/rows/together.py``): a part is then what one of the workers has gathered.
 
-Design note. Tasks are given names that tell nothing, and pickles in place of arguments: logs and
-the dashboard of a scheduler show the names of tasks, how long they took, and how large results are.
+Design note. Tasks have names that reveal nothing, and pickles in place of arguments: logs and the
+dashboard of a scheduler show the names of tasks, how long they took, and how large results are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dpsubspace._core.rows.remote import (
 from dpsubspace._core.rows.together import HELD, NAMES, PRESENT, dealt, gathered, name_array
 from dpsubspace.exceptions import ClusterError, warn
 
-# Seconds between two looks at whether there are workers, and for which there may be none.
+# Seconds between two checks for workers, and seconds for which there may be none.
 _LOOK, _PATIENCE = 2.0, 30.0
 
 
@@ -58,15 +58,15 @@ def load_collections(
     groups: Any = None,
     not_null: Any = None,
 ) -> dict[str, RemoteRows]:
-    """Rows, and what lies beside them, read and checked on the workers of the current client.
+    """Return rows and arrays beside them, read and checked on the workers of the current client.
 
-    `checked` makes the arrays of a part, by name, of a block of rows and one of targets where there
-    are any, and raises ValueError where they cannot be used. With `groups` each part has all rows
-    of its persons, of which `not_null` may say which are there. Given are what stands for these
+    `checked` makes the arrays of a part, by name, from a block of rows and one of targets if there
+    are any, and raises ValueError if they cannot be used. With `groups` each part has all rows of
+    its persons; `not_null` may mark which of them are present. The results are proxies of these
     arrays, by name.
 
-    ValueError if there is no client or the blocks do not go together, ClusterError if there are no
-    workers.
+    Raise ValueError if there is no client or the blocks are inconsistent, ClusterError if there are
+    no workers.
     """
     client = _client()
     _check_holder(client, rows, targets, groups)
@@ -80,13 +80,13 @@ def load_collections(
 
 @dataclass(frozen=True)
 class _Named:
-    """Checks a block of rows of persons: its last arrays say who each row belongs to."""
+    """Checks a block of rows of persons: its last arrays have the person of each row."""
 
-    checked: Callable[..., dict[str, np.ndarray]]  # What is made of all else
-    targets: bool  # Whether there are any
+    checked: Callable[..., dict[str, np.ndarray]]  # Makes all other arrays
+    targets: bool  # Whether there are targets
 
     def __call__(self, *block: Any) -> dict[str, np.ndarray]:
-        """Arrays of a block; ValueError where it cannot be used."""
+        """Return the arrays of a block; raise ValueError if it cannot be used."""
         own = 1 + self.targets
         found, (groups, *not_null) = self.checked(*block[:own]), block[own:]
         _check_index(block[0], groups)
@@ -97,10 +97,10 @@ class _Named:
 
 
 def _check_index(X: Any, groups: Any) -> None:
-    """ValueError where blocks of data frames have other rows, or in another order.
+    """Raise ValueError if blocks of data frames have other rows, or in another order.
 
-    Dask moves rows where it has to align columns, and leaves that out where such a column is not
-    asked for. A row would then have the name of another person.
+    Dask moves rows if it has to align columns, and omits that if no such column is requested. A row
+    would then have the name of another person.
     """
     if hasattr(X, "iloc") and hasattr(groups, "iloc") and not X.index.equals(groups.index):
         raise ValueError(
@@ -119,18 +119,18 @@ class _Blocks:
 
     # Keys of each block of rows and the block of targets that goes with it.
     keys: list[tuple[Any, ...]]
-    graph: dict[Any, Any]  # What makes them
+    graph: dict[Any, Any]  # The tasks that make them
     held: bool  # Whether workers hold some of it already
 
     @classmethod
     def of(cls, rows: Any, beside: dict[str, Any]) -> _Blocks:
-        """Blocks of collections, all columns in one; ValueError where they differ."""
+        """Join collections' blocks, all columns in one; raise ValueError if they differ."""
         from dask.core import flatten
         from distributed import futures_of
 
         rows = whole(rows)
         others = {name: other for name, other in beside.items() if other is not None}
-        private = "groups" in others  # how many rows there are
+        private = "groups" in others  # the number of rows
         given = [rows, *(_beside(rows, other, name, private) for name, other in others.items())]
         keys = [list(flatten(collection.__dask_keys__())) for collection in given]
         for name, some in zip(others, keys[1:], strict=True):
@@ -144,7 +144,7 @@ class _Blocks:
         for collection in given:
             graph.update(collection.__dask_graph__())
         if not all(key in graph for some in keys for key in some):
-            # Dask joins small partitions of Parquet files where it persists some columns of them.
+            # Dask joins small partitions of Parquet files if it persists some columns of them.
             raise ValueError(
                 "Dask has joined partitions when it persisted some columns of a data frame, and"
                 " does not find them any more. Pass the data frame without persist(), or persist"
@@ -160,10 +160,10 @@ class _Blocks:
 
     @property
     def apart(self) -> bool:
-        """Whether each block is made by itself, by tasks that no other block needs.
+        """Return whether each block is made by itself, by tasks that no other block needs.
 
-        A task that several blocks need might run once for each of them. If it gave its rows in
-        another order then, a row could be counted twice.
+        A task that several blocks need might run once for each of them. If it then gave its rows in
+        another order, a row could be counted twice.
         """
         used = Counter(
             key for i in range(len(self.keys)) for key in self.culled(slice(i, i + 1))[0]
@@ -173,16 +173,16 @@ class _Blocks:
 
 
 def whole(rows: Any) -> Any:
-    """Rows with all columns in one block."""
+    """Return rows with all columns in one block."""
     if hasattr(rows, "rechunk") and rows.ndim == 2 and len(rows.chunks[1]) > 1:
         return rows.rechunk({1: -1})
     return rows
 
 
 def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
-    """Targets, or others, in the blocks of the rows, as far as their lengths are known.
+    """Return targets, or others, in the blocks of the rows, as far as their lengths are known.
 
-    No message tells these where they are private.
+    No message contains the lengths if they are private.
     """
     if not is_collection(targets):
         import dask.array
@@ -208,14 +208,14 @@ def _beside(rows: Any, targets: Any, name: str, private: bool) -> Any:
 
 
 def _is_data(node: Any) -> bool:
-    """Whether a node of a graph holds data, and is no task, in old graphs and new ones."""
+    """Return whether a node of a graph holds data, and is no task, in old and new graphs."""
     if isinstance(node, tuple):
         return not (node and callable(node[0]))
     return type(node).__name__ == "DataNode" or isinstance(node, np.ndarray)
 
 
 def has_lengths(collection: Any) -> bool:
-    """Whether a collection is an array whose lengths of blocks are known."""
+    """Return whether a collection is an array whose lengths of blocks are known."""
     return hasattr(collection, "chunks") and not np.isnan(sum(collection.chunks[0]))
 
 
@@ -223,14 +223,14 @@ def has_lengths(collection: Any) -> bool:
 
 
 class _DaskParts(RowParts):
-    """Rows in one part a worker of a cluster, as long as this is not deleted."""
+    """Rows in one part per worker of a cluster, as long as this object exists."""
 
     def __init__(
         self, client: Any, blocks: _Blocks, checked: Callable[..., Any], *, together: bool = False
     ):
         super().__init__(0)
         self._client = client
-        self._charged = False  # what fails before the first sum has cost nothing
+        self._charged = False  # a failure before the first sum has cost nothing
         workers = self._started()
         self._first = set(workers)
         self._refs = self._read(blocks, workers, checked)
@@ -250,16 +250,16 @@ class _DaskParts(RowParts):
             raise ValueError("`X` has no rows, and at least one is needed.")
         self._starts = np.cumsum([0, *self._sizes])
         self._block_starts = np.cumsum([0, *lengths])
-        if together:  # whose numbers a batch has
+        if together:  # a batch has numbers of persons
             self._starts = np.cumsum([0, *(one.persons for one in seen)])
             self.n_persons = int(self._starts[-1])
-        else:  # how large rows of persons are is private
+        else:  # the size of rows of persons is private
             _warn_of_memory(max(seen, key=lambda one: one.size / one.room))
         self._unpin()
         self._charged = True
 
     def _read(self, blocks: _Blocks, workers: dict[str, int], checked: Any) -> list[Any]:
-        """One future a part: of a task that reads all its blocks, or joins those that are held."""
+        """Return one future per part: a task that reads all its blocks, or joins held ones."""
         import cloudpickle
 
         body, runs = cloudpickle.dumps(checked), _runs(len(blocks.keys), [*workers.values()])
@@ -271,7 +271,7 @@ class _DaskParts(RowParts):
                 )
                 for some, worker in placed
             ]
-        # What blocks share is made once, by Dask, before they are joined.
+        # Shared inputs of blocks are made once, by Dask, before blocks are joined.
         held = self._held(blocks)
         return [
             self._client.submit(
@@ -285,7 +285,7 @@ class _DaskParts(RowParts):
         ]
 
     def _by_person(self, workers: list[str]) -> list[Any]:
-        """One future a part: of a task that gathers all rows of its persons."""
+        """Return one future per part: a task that gathers all rows of its persons."""
         n = len(self._refs)
 
         def sent(function: Any, *args: Any, to: str) -> Any:
@@ -298,7 +298,7 @@ class _DaskParts(RowParts):
         return [sent(_gathered, shares[i], to=workers[i]) for i in range(n)]
 
     def _held(self, blocks: _Blocks) -> dict[Any, Any]:
-        """Futures of all blocks by their keys: those that there are, and new ones."""
+        """Return futures of all blocks by their keys: existing and new ones."""
         from distributed import Future
 
         flat = [key for block in blocks.keys for key in block]
@@ -310,7 +310,7 @@ class _DaskParts(RowParts):
     # Calls ----------------------------------------------------------------------------------
 
     def run(self, task: bytes, own: Sequence[Any] | None) -> list[Any]:
-        """Results of a call, one task a part; ClusterError where a part is not what it was."""
+        """Return the results of a call, one task per part; ClusterError if a part has changed."""
         given = [None] * len(self._refs) if own is None else own
         known = (self._kinds, self._sizes)
         tasks = [task] * len(self._refs)
@@ -326,7 +326,8 @@ class _DaskParts(RowParts):
     def _unpin(self) -> None:
         """Let any worker read the parts again.
 
-        Dask gives a task that prefers a lost worker to none of those that come once all are lost.
+        If a task prefers a lost worker, and all workers are lost, Dask gives it to none of the new
+        ones.
         """
         free = {key: [] for key in self._pinned}
         self._soon(self._client.scheduler.set_restrictions(worker=free)).result(_PATIENCE)
@@ -337,7 +338,7 @@ class _DaskParts(RowParts):
         return [_short(batch[first:last] - start) for (first, last), start in pairs]
 
     def scattered(self, values: np.ndarray) -> RemoteRows:
-        """An array that lies here, dealt out to the parts: for tests, since each gets all of it."""
+        """Distribute a local array to the parts: for tests, since each part gets all of it."""
         return dealt_out(self, values, self._block_starts)
 
     def _submit(self, function: Any, *given: Sequence[Any]) -> list[Any]:
@@ -346,14 +347,14 @@ class _DaskParts(RowParts):
         if self._client.status in ("closing", "closed"):
             self._give_up("Its client was closed.")
         names = [f"dpsubspace-{uuid4().hex}" for _ in self._refs]
-        # Weights and batches go along with a task: data that are scattered would be lost with a
-        # worker. Dask warns of graphs that are so large. They are no keyword arguments: Dask gives
-        # those above 100 kB a key that is their name, which the next call would have as well.
+        # Weights and batches are sent with a task: scattered data would be lost with a worker. Dask
+        # warns about graphs that are so large. They are no keyword arguments: Dask gives those
+        # above 100 kB a key that is their name, which the next call would have as well.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.map(function, *given, key=names, pure=False)
 
     def _results(self, futures: list[Any]) -> list[Any]:
-        """Results of tasks; ClusterError where there is nobody left to run them."""
+        """Return results of tasks; raise ClusterError if no worker is left to run them."""
         from distributed.scheduler import KilledWorker
 
         async def gathered() -> list[Any]:
@@ -364,7 +365,7 @@ class _DaskParts(RowParts):
             try:
                 return waiting.result(_LOOK)
             except NotYet:
-                if waiting.done():  # it was the task that raised this
+                if waiting.done():  # the task itself raised this
                     raise
             except KilledWorker as error:
                 self._give_up(
@@ -388,7 +389,7 @@ class _DaskParts(RowParts):
         raise ClusterError(f"the fit on Dask collections has ended. {why} {kept}") from cause
 
     def _started(self) -> dict[str, int]:
-        """Threads of each worker, once there is one."""
+        """Return the threads of each worker, once there is one."""
         since = time.monotonic()
         while not (workers := self._workers()):
             if time.monotonic() - since > _patience():
@@ -397,8 +398,8 @@ class _DaskParts(RowParts):
         return workers
 
     def _of_use(self) -> set[str]:
-        """Workers that can do what is asked for: until parts are read, one of the first ones."""
-        # Dask gives what it is told to read at lost workers to none of those that come later.
+        """Return workers that can do the work: until parts are read, one of the first workers."""
+        # Dask gives tasks that should read at lost workers to none of those that come later.
         workers = set(self._workers())
         return workers if self._charged else workers & self._first
 
@@ -414,12 +415,12 @@ class _DaskParts(RowParts):
             return {}
 
     def _soon(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Result to come of a coroutine on the loop of the client."""
+        """Return the future result of a coroutine on the loop of the client."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
 
 
 def _client() -> Any:
-    """The current client; ValueError where there is none, or it cannot be used."""
+    """Return the current client; raise ValueError if there is none, or it cannot be used."""
     from distributed import get_client, get_worker
 
     try:
@@ -446,7 +447,7 @@ def _client() -> Any:
 
 
 def _check_holder(client: Any, *collections: Any) -> None:
-    """ValueError where the workers of another cluster hold what a collection is made of."""
+    """Raise ValueError if workers of another cluster hold the data of a collection."""
     from distributed import futures_of
 
     held = futures_of([each for each in collections if is_collection(each)])
@@ -460,31 +461,31 @@ def _check_holder(client: Any, *collections: Any) -> None:
 
 
 def _patience() -> float:
-    """Seconds for which a cluster may have no worker."""
+    """Return the seconds for which a cluster may have no worker."""
     from dask import config  # pyright: ignore[reportPrivateImportUsage]
 
     return float(config.get("dpsubspace.no-worker-timeout", _PATIENCE))
 
 
 def _on(worker: str) -> dict[str, Any]:
-    """Where a part should be read, if that worker lasts."""
+    """Return where a part should be read, if that worker lasts."""
     name = f"dpsubspace-{uuid4().hex}"
     return {"workers": [worker], "allow_other_workers": True, "key": name, "pure": False}
 
 
 def _runs(n_blocks: int, threads: Sequence[int]) -> list[slice]:
-    """Runs of blocks, at most one a worker and in proportion to their threads, none empty."""
+    """Return runs of blocks, at most one per worker, by their threads, none empty."""
     ends = np.rint(np.cumsum(threads) / sum(threads) * n_blocks).astype(int)
     return [slice(a, b) for a, b in pairwise([0, *ends.tolist()]) if b > a]
 
 
 def _short(places: np.ndarray) -> np.ndarray:
-    """Places in as few bytes as they need: they are sent."""
+    """Return positions in as few bytes as they need: they are sent."""
     return places.astype(np.int32) if len(places) and places[-1] < 2**31 else places
 
 
 def _warn_of_memory(fullest: _Seen) -> None:
-    """Warn where Dask will write a part to disk after each call and read it before the next."""
+    """Warn if Dask will write a part to disk after each call and read it before the next."""
     if fullest.size > fullest.room:
         warn(
             f"a part of the rows takes {fullest.size / 2**30:.2g} GiB, and Dask keeps at most"
@@ -525,7 +526,7 @@ def _join(blocks: list[list[Any]], checked: bytes, first: int) -> RowPart | str:
 
 
 def _part(blocks: Any, checked: bytes, first: int) -> RowPart | str:
-    """The part that blocks make; a message where they cannot be used.
+    """Return the part that blocks make, or a message if they cannot be used.
 
     An error of a task would fill the logs of a worker.
     """
@@ -538,7 +539,7 @@ def _part(blocks: Any, checked: bytes, first: int) -> RowPart | str:
 
 
 def _dealt(part: RowPart | str, n_parts: int) -> list[Any]:
-    """What a part gives to each of all parts."""
+    """Return the rows that a part gives to each of all parts."""
     if isinstance(part, str):
         return [part] * n_parts
     rows = {name: array for name, array in part.leaves.items() if name != FIRST}
@@ -550,7 +551,7 @@ def _share(pieces: list[Any], number: int) -> Any:
 
 
 def _gathered(shares: list[Any]) -> RowPart | str:
-    """The part that all rows of some persons make, or why there is none."""
+    """Return the part of all rows of some persons, or why there is none."""
     for share in shares:
         if isinstance(share, str):
             return share
@@ -563,17 +564,17 @@ def _gathered(shares: list[Any]) -> RowPart | str:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What is public of a part, and of its worker."""
+    """Public facts about a part, and about its worker."""
 
     kinds: dict[str, tuple[Any, tuple[int, ...]]]  # Types and widths of its arrays
     lengths: list[int]  # Rows of its blocks
     size: int  # Bytes of its arrays
     room: float  # Bytes of results that Dask keeps in the memory of the worker
-    persons: int  # Persons of a part that has all rows of its persons; 0 of others
+    persons: int  # Persons of a part that has all rows of its persons; else 0
 
 
 def _seen(part: RowPart | str) -> _Seen | str:
-    """What is public of a part, or why there is none."""
+    """Return the public facts about a part, or why there is none."""
     from dask import config  # pyright: ignore[reportPrivateImportUsage]
     from distributed import get_worker
 
@@ -587,7 +588,7 @@ def _seen(part: RowPart | str) -> _Seen | str:
 
 
 class _Changed:
-    """A part is not what it was: it was read again, and its source has changed."""
+    """Error for a part that was read again, from a source that has changed."""
 
 
 def _run(part: RowPart | str, kinds: dict[str, Any], n: int, own: Any, task: bytes) -> Any:

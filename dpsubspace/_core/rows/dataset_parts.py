@@ -1,21 +1,21 @@
 """Datasets of PyArrow as rows in parts, on one machine: files are read again for each call.
 
-A part is a run of so many rows, in the order of the files. It is read, checked and encoded, what is
-asked for is made of it, and it is forgotten. A few parts are in memory at a time: one for each
-thread that works on them, and what Arrow reads ahead. So a pass over all rows takes the time that
-it takes to read and encode them, and memory does not grow with their number.
+A part is a run of consecutive rows, in the order of the files. It is read, checked and encoded, the
+requested result is computed, and the part is discarded. A few parts are in memory at a time: one
+for each thread that works on them, and those that Arrow reads ahead. So a pass over all rows takes
+the time that it takes to read and encode them, and memory does not grow with their number.
 
-Privacy: a part holds the same rows in every pass, as long as nobody writes to the files. It is what
-a part on a worker is that was lost before each call (``_core/rows/dask_parts.py``), and the same
-proofs hold: what becomes of a row follows from this row and from public or released numbers. A
-record that was read with two values, or twice, would have no guarantee. So sizes and times of all
-files are compared before and after each pass, and a fit ends where they differ.
+Privacy: a part holds the same rows in every pass, as long as nobody writes to the files. It behaves
+like a part on a worker that was lost before each call (``_core/rows/dask_parts.py``), and the same
+proofs hold: the numbers of a row follow from this row and from public or released numbers. A record
+that was read with two values, or twice, would have no guarantee. So sizes and times of all files
+are compared before and after each pass, and a fit stops if they differ.
 
 The value that a row gets depends on that row and on the types in the schema of the dataset alone:
-a part is what Arrow has read by that schema, and is read column by column like a table of Arrow
-that is in memory. pandas would choose types by the values of a part. Whole numbers beside a missing
-one become floats there, of which 2^53 and 2^53 + 1 are one and the same, so that one row would
-move all others of its part.
+Arrow reads a part by that schema, and the part is read column by column like a table of Arrow that
+is in memory. pandas would choose types by the values of a part. Whole numbers beside a missing one
+become floats there, where 2^53 and 2^53 + 1 are one and the same, so that one row would move all
+others of its part.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from dpsubspace.exceptions import PrivacyError
 # and the most rows of one.
 _PART_BYTES, _COLUMN_BYTES, _FEWEST, _MOST = 1 << 26, 80, 1 << 12, 1 << 16
 
-# Batches, of at most the rows of a part, and files that Arrow reads before they are asked for.
+# Number of batches, of at most the rows of a part, and of files that Arrow reads ahead.
 _BATCHES_AHEAD, _FILES_AHEAD = 2, 1
 
-# What Arrow found so far, in one file or several.
+# Results of Arrow so far, in one file or several.
 _Piece = list[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
 class DatasetColumns:
-    """Some columns of a dataset: what is asked of a data frame before it is read."""
+    """Columns of a dataset, with the attributes of a data frame that is not read yet."""
 
     dataset: Any
     columns: list[str]
@@ -65,7 +65,7 @@ class DatasetColumns:
 
     @classmethod
     def of(cls, dataset: Any, but: Any = None) -> DatasetColumns:
-        """All columns that pandas would have, without those of the target."""
+        """Return all columns that pandas would have, without those of the target."""
         left = set() if but is None else set(_named(dataset, but))
         left |= {name for name in _index_of(dataset.schema) if isinstance(name, str)}
         return cls(dataset, [name for name in dataset.schema.names if name not in left])
@@ -75,7 +75,7 @@ class DatasetColumns:
 
     @property
     def _meta(self) -> Any:
-        """A table of Arrow of no rows."""
+        """A table of Arrow with no rows."""
         import pyarrow
 
         # Not schema.empty_table(), which old versions do not have for columns encoded by runs.
@@ -83,20 +83,20 @@ class DatasetColumns:
         places = {name: [] for name in self.columns}
         for place, name in enumerate(nothing.column_names):
             places.get(name, []).append(place)
-        return nothing.select([*chain(*places.values())])  # a name may be there twice
+        return nothing.select([*chain(*places.values())])  # a name may occur twice
 
 
 def _index_of(schema: Any) -> list[Any]:
-    """Columns that were the index of what pandas has written."""
+    """Return the columns that were the index, in files that pandas has written."""
     return (schema.pandas_metadata or {}).get("index_columns", [])
 
 
 def load_dataset(
     rows: DatasetColumns, y: Any, checked: Callable[..., dict[str, np.ndarray]]
 ) -> dict[str, RemoteRows]:
-    """Columns of a dataset, and those that `y` names beside them, read and checked once.
+    """Return columns of a dataset, and the columns named by `y`, read and checked once.
 
-    ValueError where they cannot be used, with the name of the file.
+    Raise ValueError if they cannot be used, with the name of the file.
     """
     targets = None if y is None else _named(rows.dataset, y)
     if targets and (both := [name for name in targets if name in rows.columns]):
@@ -106,7 +106,7 @@ def load_dataset(
 
 
 def _named(dataset: Any, y: Any) -> list[str]:
-    """Columns of the target; ValueError where there are none of these names."""
+    """Return the columns of the target; raise ValueError if names do not exist."""
     names = [y] if isinstance(y, str) else y
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise ValueError(
@@ -126,7 +126,7 @@ def _named(dataset: Any, y: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How parts are read from a dataset."""
+    """The instructions to read parts from a dataset."""
 
     dataset: Any
     columns: list[str]
@@ -135,13 +135,13 @@ class _Reading:
     checked: Callable[..., dict[str, np.ndarray]]
 
     def files(self) -> list[tuple[str, int, int]]:
-        """Name, size and time of each file; nothing of a dataset that is in memory."""
+        """Return name, size and time of each file; nothing for a dataset in memory."""
         return [found for each in _leaves(self.dataset) for found in _states(each)]
 
     def pieces(self) -> Iterator[_Piece]:
-        """What each part is made of, in the order of the files.
+        """Return the pieces of each part, in the order of the files.
 
-        ValueError where a file cannot be read by the schema of the dataset.
+        Raise ValueError if a file cannot be read by the schema of the dataset.
         """
         rows = max(_FEWEST, min(_MOST, _PART_BYTES // (_COLUMN_BYTES * len(self.columns))))
         piece, room = [], rows
@@ -168,7 +168,7 @@ class _Reading:
         while failed is None:
             try:
                 tagged = next(batches, None)
-            except pyarrow.ArrowException as error:  # whose message may have an entry
+            except pyarrow.ArrowException as error:  # its message may have an entry
                 failed = type(error).__name__
                 continue
             if tagged is None:
@@ -179,7 +179,7 @@ class _Reading:
         raise ValueError(f"PyArrow could not read the dataset by its schema ({failed}). {why}")
 
     def _why(self) -> str:
-        """What files say of their types, where it is not what the schema says, and the way out."""
+        """Explain how types in files differ from the schema, and what to do about it."""
         import pyarrow
 
         wanted = {*self.columns, *(self.targets or ())}
@@ -206,7 +206,7 @@ class _Reading:
         )
 
     def part(self, number: int, piece: _Piece) -> RowPart:
-        """The part with this number; ValueError where it cannot be used."""
+        """Return the part with this number; raise ValueError if it cannot be used."""
         import pyarrow
 
         def blocks() -> Iterator[tuple[str, list[Any]]]:
@@ -223,7 +223,7 @@ class _Reading:
 
 
 def _leaves(dataset: Any) -> list[Any]:
-    """A dataset, or those that it is a union of."""
+    """Return a dataset, or the datasets that it is a union of."""
     inner = getattr(dataset, "children", None)
     return [dataset] if inner is None else [leaf for each in inner for leaf in _leaves(each)]
 
@@ -273,7 +273,7 @@ class _DatasetParts(RowParts):
             self._end("a file")
 
     def _each(self, function: Callable[..., Any], given: Iterator[Any]) -> Iterator[Any]:
-        """``function(part, its own)`` of each part in turn, on a few of them at once."""
+        """Yield ``function(part, its own)`` of each part in turn, a few of them at once."""
 
         def made(number: int, piece: _Piece, own: Any) -> Any:
             with using_threads(1), np.errstate(all="ignore"):
@@ -295,7 +295,7 @@ class _DatasetParts(RowParts):
         self._check_files()
 
     def _check_files(self) -> None:
-        """PrivacyError where files are not those that were found first."""
+        """Raise PrivacyError if files differ from those of the first pass."""
         found = self._reading.files()
         if changed := [name for name, *_ in set(self._files) - set(found)]:
             self._end(f"the file {min(changed)}")
@@ -323,5 +323,5 @@ class _DatasetParts(RowParts):
         return dealt_out(self, values, self._starts)
 
 
-# In place of the result of a part that is not what it was.
+# Stands for the result of a part that has changed.
 _CHANGED = object()

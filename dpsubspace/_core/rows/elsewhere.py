@@ -19,12 +19,12 @@ def load(
     groups: Any = None,
     not_null: Any = None,
 ) -> dict[str, RemoteRows]:
-    """Rows, and what lies beside them, checked where they are read: arrays in parts, by name.
+    """Return rows and arrays beside them, checked where they are read: in parts, by name.
 
     `rows` is a Dask collection, or columns of a dataset of PyArrow. `checked` makes the arrays of a
-    block, by name, of a block of rows and one of targets where there are any, and raises ValueError
-    where they cannot be used. With `groups`, of which `not_null` may say who is there, all rows of
-    a person come together in one part.
+    block, by name, from a block of rows and one of targets if there are any, and raises ValueError
+    if they cannot be used. With `groups`, for which `not_null` may mark who is present, all rows of
+    a person are brought together in one part.
     """
     if isinstance(rows, DatasetColumns):
         if groups is not None:

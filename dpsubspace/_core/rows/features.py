@@ -2,10 +2,10 @@
 
 Record i enters as ``phi_i = h_i (f_i x_i - m_x, f_i s - m_s, k)``: its row times a factor, with a
 bias entry s, less a released mean m, with a constant entry k, and all that shrunk to a radius by
-another factor. Last, columns may be weighed by released numbers. Scores and gradient sums of such
-features are matrix products with the rows as they came, plus terms of the size of the scores. No
-copy of the rows is made, so a memory map stays on disk and a sparse matrix stays sparse although
-its rows are centred.
+another factor. Last, columns may be weighted by released numbers. Scores and gradient sums of such
+features are matrix products with the original rows, plus terms of the size of the scores. No copy
+of the rows is made, so a memory map stays on disk and a sparse matrix stays sparse although its
+rows are centred.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from dpsubspace._core.rows.chunks import SHARED, FormedRows, Layout, over_chunks
 from dpsubspace._core.rows.records import RecordRows, Records, RowMap, Shift
 from dpsubspace._core.rows.remote import RemoteRows, rowwise
 
-# Bytes of the rows of a batch to gather at once, in float64, and how many rows they are at least:
+# Bytes of the rows of a batch that are gathered at once, in float64, and the least number of rows:
 # they should not leave the cache before they are used.
 _GATHERED_BYTES, _FEWEST_GATHERED = 1 << 22, 1 << 10
 
@@ -57,13 +57,13 @@ _WIDE = 1 << 23
 
 
 class Features(RecordRows):
-    """All records, to be visited chunk by chunk.
+    """All records, visited chunk by chunk.
 
     A CSR matrix must have no duplicate entries. The row map gives the factor of each row and its
     bias entry. Without `records` each row is a record.
     """
 
-    # What sizes and released numbers tell, and no row: see `RemoteRows` in _core/rows/remote.py.
+    # Values that follow from sizes and released numbers: see `RemoteRows` in _core/rows/remote.py.
     PUBLIC = frozenset(
         {"n_samples", "width", "bound", "bias", "row_map", "records", "chunk", "floor", "radius"}
         | {"zoom", "shift", "only_dense", "sum_dtype", "slack", "batch_slack", "of", "unscaled"}
@@ -88,31 +88,31 @@ class Features(RecordRows):
         self.shift: Shift | None = None
         self.radius, self.zoom, self.only_dense = float("inf"), 1.0, False
         self.shrink: Array | None = None
-        self.columns: Array | None = None  # (p,): what columns are multiplied by, last of all
-        # What every step asks for again: see `_in` and `_block`.
+        self.columns: Array | None = None  # (p,): factors of the columns, applied last
+        # Arrays that every step needs again: see `_in` and `_block`.
         self._casts: dict[Any, tuple[Array, Array | None]] = {}
         self._blocks: dict[tuple[int, int, Any], FeatureBlock] = {}
         self._distances: Array | None = None
-        # In which rows are used: those of one record may be in all blocks of a sum.
+        # The dtype in which rows are used: those of one record may be in all blocks of a sum.
         self.dtype = namespace(self.factors).float64 if self.records.grouped else X.dtype
         if self.dtype != X.dtype:
             self.chunk = self._narrow(self.chunk)
-        # Least norm of shifted features that is reported, over their length before the shift.
+        # Least reported norm of shifted features, over their length before the shift.
         self.floor = 0.25 if self._eps > 1e-10 else 1e-3
 
     @classmethod
     def of_rows(cls, X: Any, *args: Any, **options: Any) -> Any:
-        """Features of rows, made where these are: here, or in parts elsewhere."""
+        """Return features of rows, made where these are: local, or in remote parts."""
         if isinstance(X, RemoteRows):
             return rowwise(cls, X, *args, **options)
         return cls(X, *args, **options)
 
     def of(self, X: Array) -> Features:
-        """Other rows, bounded and shifted as these are."""
+        """Return features of other rows, bounded and shifted as these are."""
         return Features(X, self.row_map).shifted(self.shift)
 
     def shifted(self, shift: Shift | None) -> Features:
-        """The same records less a released mean; shares the rows."""
+        """Return the same records less a released mean; shares the rows."""
         whole = {"radius": float("inf"), "zoom": 1.0, "only_dense": False, "shrink": None}
         distances = self._distances_with(shift)
         other = changed(self, shift=shift, _distances=distances, _casts={}, _blocks={}, **whole)
@@ -121,15 +121,15 @@ class Features(RecordRows):
         return other
 
     def clipped(self, radius: float, zoom: float = 1.0, *, dense: bool = False) -> Features:
-        """The same shifted records, shrunk to norm `radius` where longer, all times `zoom`.
+        """Return the same shifted records, shrunk to norm `radius` if longer, all times `zoom`.
 
-        The constant entry shrinks along, so that directions are kept. Where the radius is
-        much below the bound on rows, what the shift leaves of them is small beside what they
-        are rounded to: they are used in float64 then.
+        The constant entry shrinks too, so that directions are kept. If the radius is much below the
+        bound on rows, what the shift leaves of them is small beside their rounding: they are used
+        in float64 then.
 
-        The radius is public or released. `dense` says that these features are only ever used as
+        The radius is public or released. `dense` states that these features are only ever used as
         :meth:`FeatureBlock.dense`. Rounding then grows with the length before the shift over the
-        radius; otherwise it would grow without bound where a row nearly equals the mean (see
+        radius; otherwise it would grow without bound if a row nearly equals the mean (see
         :meth:`norms`).
         """
         other = changed(self, radius=float("inf"), zoom=1.0, shrink=None, _casts={}, _blocks={})
@@ -146,7 +146,7 @@ class Features(RecordRows):
             other.floor = min(other.floor, max(share / 4, 1e-6))
             # The parts of a term are up to 1 / floor times as long as it, and round like that.
             norms, longer = other.norms(), 1 / other.floor
-        # Where rounding is all that a shift would leave, nothing is left.
+        # If a shift would leave nothing but rounding, nothing is left.
         margin = max(0.0, 1 - 16 * other._eps * longer)
         other.radius, other.zoom, other.only_dense = radius, zoom, dense
         other.shrink = margin * zoom * radius / at_least(norms, radius)
@@ -154,7 +154,7 @@ class Features(RecordRows):
         return other
 
     def weighed(self, columns: np.ndarray) -> Features:
-        """The same records, of which the columns are multiplied by these numbers (p,), last of all.
+        """Return the same records with columns multiplied by these numbers (p,), last of all.
 
         The numbers are positive, and public or released: features remain functions of their record
         alone. They may be longer than before, so that only sums that clip them are bounded.
@@ -166,10 +166,10 @@ class Features(RecordRows):
         return other
 
     def widened(self, more: Callable[[Array], Array]) -> Features:
-        """The same records with columns that `more` makes of each row by itself, behind its own.
+        """Return the same records with columns appended that `more` makes of each row by itself.
 
-        They are multiplied by the factor of the row as well, and nothing is subtracted from them.
-        As of :meth:`weighed`, only sums that clip features are bounded.
+        These columns are multiplied by the factor of the row as well, and nothing is subtracted
+        from them. As for :meth:`weighed`, only sums that clip features are bounded.
         """
         xp, d = namespace(self.lengths), self.X.shape[1]
         X = xp.concat([self.X, more(self.X)], axis=1)
@@ -184,29 +184,29 @@ class Features(RecordRows):
         return other.weighed(np.ones(X.shape[1]))
 
     def _narrow(self, chunk: int) -> int:
-        """Rows of a chunk that is a copy in float64, which should stay small however wide it is."""
+        """Return rows of a chunk that is a copy in float64, small even if the chunk is wide."""
         return min(chunk, chunk_rows(self.X, max(1, _WIDE // self.width)))
 
     def with_room(self, beside: int, columns: int) -> Features:
-        """The same records in chunks for so many numbers to be computed of each, or fewer.
+        """Return the same records in chunks that leave room for so many numbers of each, or fewer.
 
-        Products with them have so many columns.
+        Products with the records have so many columns.
         """
         chunk = min(self.chunk, chunk_rows(self.X, self._microbatch_size, beside=beside))
         return changed(self, _columns=columns, chunk=chunk)
 
     def wide(self) -> Features:
-        """The same records, used in float64."""
+        """Return the same records, used in float64."""
         return changed(self, dtype=namespace(self.factors).float64, _distances=None)
 
     def unscaled(self, params: np.ndarray) -> np.ndarray:
-        """Weights (width, c) that give features before their `zoom` the same scores."""
+        """Return weights (width, c) that give features before their `zoom` the same scores."""
         return params * self.zoom
 
     def chunks(self, batch: np.ndarray | None = None) -> list[Array]:
         step = self.chunk
         if batch is None:
-            # At least two where there is much to do, by the public size of dense rows alone.
+            # At least two if there is much to do, by the public size of dense rows alone.
             on_cpu = isinstance(self.X, (np.ndarray, FormedRows))
             if on_cpu and self.bytes_read() >= SHARED:
                 step = min(step, chunk_rows(self.X, self.n_rows // 2 + 1))
@@ -218,7 +218,7 @@ class Features(RecordRows):
 
     @property
     def gathered(self) -> int:
-        """Most rows of a chunk that are gathered from anywhere: copies in float64, if dense."""
+        """Return the most rows of a chunk gathered from anywhere: copies in float64, if dense."""
         if sparse.issparse(self.X):
             return self.chunk
         return min(self.chunk, max(_FEWEST_GATHERED, _GATHERED_BYTES // (8 * self.width)))
@@ -229,10 +229,10 @@ class Features(RecordRows):
         return size if batch is None else size * len(batch) / max(1, self.n_samples)
 
     def at(self, rows: Array) -> FeatureBlock:
-        """Features of a chunk.
+        """Return features of a chunk.
 
-        Rows of a batch are used in float64: which rows share a block of a sum then depends
-        on the batch, and rounding must not tell the batches apart.
+        Rows of a batch are used in float64: the batch determines which rows share a block of a sum,
+        and rounding must not distinguish the batches.
         """
         if isinstance(rows, slice):
             return self._chunk(rows)
@@ -241,9 +241,9 @@ class Features(RecordRows):
         return self._block(rows, namespace(self.factors).float64)
 
     def inner(self, rows: Array, others: Array, *, by_row: bool = False) -> Array:
-        """Inner products of a chunk with other features (m, width): (k, m), in float64.
+        """Return inner products of a chunk with other features (m, width): (k, m), in float64.
 
-        `by_row` is that of :meth:`FeatureBlock.scores`.
+        `by_row` is as in :meth:`FeatureBlock.scores`.
         """
         xp = namespace(self.factors)
         step = max(1, _WIDE // max(self.width, others.shape[0]))
@@ -258,7 +258,7 @@ class Features(RecordRows):
         return products
 
     def _chunk(self, rows: slice) -> FeatureBlock:
-        """Block of a slice of the rows; one that holds no numbers of its own is kept for more."""
+        """Return the block of a slice of rows; blocks without numbers of their own are cached."""
         place = (rows.start, rows.stop, self.dtype)
         if place in self._blocks:
             return self._blocks[place]
@@ -287,7 +287,7 @@ class Features(RecordRows):
         )
 
     def _in(self, dtype: Any) -> tuple[Array, Array | None]:
-        """Factors and shrinkage in a dtype, kept since every step asks for the same."""
+        """Return factors and shrinkage in a dtype, cached since every step needs the same."""
         if dtype not in self._casts:
             xp = namespace(self.factors)
             shrink = self.shrink
@@ -298,11 +298,11 @@ class Features(RecordRows):
         return self._casts[dtype]
 
     def norms(self) -> Array:
-        """Norms of the features in float64, (n,), too small by rounding of their entries at most.
+        """Return norms of features in float64, (n,), too small by rounding of entries at most.
 
-        Shifted features are reported as at least a public share of their length before
-        the shift (`floor`): it bounds what rounding can do, and clips a little more where
-        a row nearly equals the mean, which costs no privacy.
+        Shifted features are reported as at least a public share of their length before the shift
+        (`floor`): it bounds the effect of rounding, and clips a little more if a row nearly equals
+        the mean, which costs no privacy.
         """
         if self.shift is None:
             return self.lengths
@@ -315,7 +315,7 @@ class Features(RecordRows):
         return norms if self.shrink is None else norms * self.shrink * (1 + 4 * EPS)
 
     def distances(self) -> Array:
-        """Norms of the features before they are shrunk, however small, in float64, (n,)."""
+        """Return norms of features before they are shrunk, however small, in float64, (n,)."""
         if self.shift is None:
             return self.lengths
         if self._distances is None:
@@ -325,7 +325,7 @@ class Features(RecordRows):
         return self._distances
 
     def _distances_with(self, shift: Shift | None) -> Array | None:
-        """Distances after another shift where they are known: by the same mean."""
+        """Return distances after another shift if they are known: by the same mean."""
         known, old = self._distances, self.shift
         if known is None or old is None or shift is None or old.mean is not shift.mean:
             return None
@@ -337,53 +337,53 @@ class Features(RecordRows):
 
     @property
     def sum_dtype(self) -> Any:
-        """Dtype in which chunks of records are added up."""
+        """The dtype in which chunks of records are added up."""
         return namespace(self.factors).float64 if sparse.issparse(self.X) else self.dtype
 
     @property
     def _eps(self) -> float:
-        """Machine epsilon of sums over records: those of sparse ones are in float64."""
+        """Machine epsilon of sums over records: sums of sparse ones are in float64."""
         wide = sparse.issparse(self.X) or self.dtype != self.X.dtype
         return EPS if wide else eps_of(self.X)
 
     @property
     def slack(self) -> float:
-        """How far rounding can move a sum of weighted features between neighbours.
+        """Return how far rounding can move a sum of weighted features between neighbours.
 
-        In units of the norm of one term. A shifted term is the difference of two parts,
-        of which the first is up to ``1 / floor`` times as long as the term, and the
-        second, added up in float64, longer by one term at most.
+        The unit is the norm of one term. A shifted term is the difference of two parts: the first
+        is up to ``1 / floor`` times as long as the term, and the second, added up in float64,
+        longer by one term at most.
         """
         return self._longer(self._sum_slack(self._eps), self._eps)
 
     def _sum_slack(self, eps: float) -> float:
-        """Slack of a sum over records: entries of sparse rows are not added up by blocks."""
+        """Return the slack of a sum over records: sparse rows are not added up by blocks."""
         by_block = not sparse.issparse(self.X)
         return self.records.slack(eps, self.chunk, own=self.X.shape[1], by_block=by_block)
 
     @property
     def batch_slack(self) -> float:
-        """The same for a batch, of which the rows are used in float64.
+        """Return the slack of a batch, whose rows are used in float64.
 
-        A record that is in the batch or not moves all later ones to other blocks and other
-        chunks, of which the products may round otherwise: the sum of n terms may lose up
-        to ``n u' (block + chunk / block)`` of one, and scores ``d u'`` of themselves.
+        A record in the batch moves all later ones to other blocks and other chunks, whose products
+        may round otherwise: the sum of n terms may lose up to ``n u' (block + chunk / block)`` of
+        one, and scores ``d u'`` of themselves.
         """
         slack, regrouped = self._sum_slack(EPS), BLOCK + self.chunk / BLOCK + self.X.shape[1]
-        if sparse.issparse(self.X):  # added up one after another, as scores are, of few entries
+        if sparse.issparse(self.X):  # added up one after another, like scores, with few entries
             regrouped = self.chunk
         return self._longer(slack + 2 * self.n_samples * EPS * regrouped, EPS)
 
     @property
     def own_rounding(self) -> float:
-        """How far rounding can move features that are formed in float64, in units of a norm.
+        """Rounding of features that are formed in float64, in units of a norm.
 
-        Less a mean, both parts are up to ``1 / floor`` times as long as what is left of them.
+        Less a mean, both parts are up to ``1 / floor`` times as long as their difference.
         """
         return 8 * EPS / (1.0 if self.shift is None else self.floor)
 
     def _longer(self, slack: float, eps: float) -> float:
-        """Slack of shifted features from that of their first part."""
+        """Return the slack of shifted features from that of their first part."""
         if self.shift is None:
             return slack
         longer = 1 / self.floor
@@ -392,11 +392,11 @@ class Features(RecordRows):
 
 
 class FeatureBlock:
-    """Features of some records.
+    """Features of several records.
 
-    Factors are float64, `bias` is the bias entry before them and `shift` what is subtracted and
-    appended after them. `shrink` are factors of the features after that, in float64, and `columns`
-    those of their columns. `whole` says that no factor is 0, where that is known. With a `layout`,
+    Factors are float64, `bias` is the bias entry before them and `shift` the shift after them, with
+    its constant entry. `shrink` are factors of the features after that, in float64, and `columns`
+    those of their columns. `whole` states that no factor is 0, if that is known. With a `layout`,
     `X` has the entries of rows that are formed.
     """
 
@@ -424,7 +424,7 @@ class FeatureBlock:
 
     @cached_property
     def largest_scale(self) -> float:
-        """The largest factor, of records that there are."""
+        """Return the largest factor of the existing records."""
         return float(namespace(self.scale).max(self.scale))
 
     @property
@@ -443,17 +443,17 @@ class FeatureBlock:
         return changed(self, X=X, scale=cast(self.scale), shrink=shrink)
 
     def taken(self, rows: slice) -> FeatureBlock:
-        """Some of the records, one after another."""
+        """Return the chosen records, one after another."""
         X = sparse_rows(self.X, rows) if sparse.issparse(self.X) else self.X[rows, :]
         shrink = None if self.shrink is None else self.shrink[rows]
         return changed(self, X=X, scale=self.scale[rows], shrink=shrink)
 
     def scores(self, params: Array, *, by_row: bool = False) -> Array:
-        """Features times `params` of shape (width, c): (k, c).
+        """Return features times `params` of shape (width, c): (k, c).
 
-        With `by_row` those of a row are the same to the last bit wherever it lies, as they must be
-        where a record may move the rows of others and something jumps: which score is the largest,
-        or the slope of a loss with a kink.
+        With `by_row` the scores of a row are the same to the last bit at any position. This is
+        necessary if a record may move the rows of others and a function of the scores jumps: which
+        score is the largest, or the slope of a loss with a kink.
         """
         xp, d, params = namespace(self.scale), self.X.shape[1], self._weighed(params)
         weights = params[:d, :]
@@ -465,7 +465,7 @@ class FeatureBlock:
         if self.bias is not None:
             scores += as_like(self.bias * params[d, :], scores)
         scores *= self.scale[:, None]
-        if not self._whole:  # rows out of range, whose products may be as well
+        if not self._whole:  # rows out of range, whose products may be too
             scores = xp.where((self.scale == 0)[:, None], xp.zeros_like(scores), scores)
         if self.shift is not None:
             mean = as_like(self.shift.mean, params)
@@ -478,9 +478,10 @@ class FeatureBlock:
         return scores
 
     def product(self, residuals: Array, weights: Array) -> Array:
-        """Sum of features times rows of `residuals` (k, c) times `weights` (k,): (width, c).
+        """Return the sum of features times `residuals` (k, c) times `weights` (k,): (width, c).
 
-        In float64. A record of weight zero contributes zero, also where its residual is not finite.
+        The sum is in float64. A record of weight zero contributes zero, even if its residual is not
+        finite.
         """
         xp = namespace(weights)
         if not bool(weights.all()):
@@ -502,7 +503,7 @@ class FeatureBlock:
         return self._weighed(total)
 
     def _weighed(self, entries: Array) -> Array:
-        """Entries (..., width, c) times what columns are weighed by."""
+        """Multiply entries (..., width, c) by the weights of the columns."""
         if self.columns is None:
             return entries
         xp, d = namespace(entries), self.X.shape[1]
@@ -510,7 +511,7 @@ class FeatureBlock:
         return xp.concat([own, entries[..., d:, :]], axis=-2)
 
     def sums(self, residuals: Array, weights: Array, counts: np.ndarray) -> Array:
-        """As :meth:`product`, (m, width, c), for each run of records that `counts` tells."""
+        """Return :meth:`product`, (m, width, c), for runs of records; `counts` are the lengths."""
         xp = namespace(weights)
         weights = xp.astype(weights, xp.float64)[:, None]
         own = weights * xp.where(weights == 0, xp.zeros_like(residuals), residuals)
@@ -530,7 +531,7 @@ class FeatureBlock:
         return self._weighed(total)
 
     def dense(self) -> Array:
-        """Features as a dense matrix (k, width), for products of features with each other."""
+        """Return features as a dense matrix (k, width), for products among features."""
         if sparse.issparse(self.X):
             rows = self.X.toarray().astype(np.float64, copy=False) * self.scale[:, None]
         else:
@@ -553,7 +554,7 @@ class FeatureBlock:
         return rows
 
     def norms(self, lengths: Array) -> Array:
-        """Norms of features of given `lengths` before the shift, and not shrunk after it."""
+        """Return norms of features of given `lengths` before the shift, and not shrunk after it."""
         xp = namespace(lengths)
         assert self.shift is not None
         d, X = self.X.shape[1], self.X
@@ -564,10 +565,10 @@ class FeatureBlock:
             if self.columns is not None:
                 X = X.multiply(self.columns[None, :]).tocsr()
                 lengths = np.hypot(row_norms(X), self.bias or 0.0) * self.scale
-            # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: what rounding may have lost is added.
+            # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: a bound on the rounding error is added.
             center = float(np.linalg.norm(mean))
             dots = (X.astype(np.float64) @ (mean[:d] / (center or 1.0))) * self.scale
-            dots = np.where(self.scale == 0, 0.0, dots) * center  # of a row out of range
+            dots = np.where(self.scale == 0, 0.0, dots) * center  # for a row out of range
             if self.bias is not None:
                 dots += self.bias * self.scale * mean[d]
             squares = lengths**2 - 2 * dots + center**2
@@ -583,14 +584,14 @@ class FeatureBlock:
         return xp.sqrt(squares) * (1 + (d + 8) * EPS)
 
     def _rows(self, X: Array) -> Array:
-        """Rows as they came, of their entries where they are formed."""
+        """Return the original rows, from their entries if they are formed."""
         return X if self._layout is None else self._layout.features(X)
 
     def _squares(self, some: slice, scale: Array, mean: Array) -> Array:
-        """Squared norms of some features, of dense rows, without those of the bias entry."""
+        """Return squared norms of features of dense rows, without those of the bias entry."""
         xp, columns = namespace(scale), self.columns
         rows = xp.astype(self.X[some, :], xp.float64) * scale[some, None]
-        if self._layout is not None:  # a norm has no order
+        if self._layout is not None:  # a norm does not depend on order
             mean, places = mean[self._layout.places], self._layout.places
             columns = self._layout.sizes * (1.0 if columns is None else columns[places])
         if columns is not None:

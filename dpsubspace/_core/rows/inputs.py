@@ -1,7 +1,7 @@
-"""Checks of private rows, labels and targets, with errors that name the way out.
+"""Checks of private rows, labels and targets, with errors that suggest a way out.
 
-No message here contains an entry of the data: errors end up in logs. Nor does one say how many rows
-there are, which is private where several are of one person.
+No message here contains an entry of the data: errors end up in logs. Nor does a message contain the
+number of rows, which is private if several are of one person.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from dpsubspace._core.rows.seen_rows import note_rows
 
 
 def named(function: str, *, collections: bool = False) -> BaseEstimator:
-    """Estimator that checks the rows of a function, by the name of which messages speak of it."""
+    """Return an estimator that checks the rows of a function; messages use the function's name."""
     return type(function, (BaseEstimator,), {"_takes_collections": collections})()
 
 
 def check_rows(
     estimator: Any, X: Any, *, reset: bool, accept_sparse: bool = True, groups: Any = None
 ) -> Any:
-    """Rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers.
+    """Return rows of `X`: a float64 or float32 array, or CSR matrix, of finite numbers.
 
-    Those of collections lie where they are read: with `groups`, all of a person in one part.
+    Rows of collections stay where they are read: with `groups`, all of a person in one part.
     """
     if is_elsewhere(X):
-        if not reset and is_dataset(X):  # nobody would get what is made of each row
+        if not reset and is_dataset(X):  # nobody would get the result of each row
             refuse_collection("X", X)
         _check_taken(estimator, X)
         X = _named_columns(X)
@@ -68,7 +68,7 @@ def check_rows(
 def check_rows_and_labels(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
-    """Rows of `X` as `check_rows` gives them, and one label a row."""
+    """Return rows of `X` as from `check_rows`, and one label per row."""
     if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _labels, groups)
     check_order(X, y=y, groups=groups)
@@ -80,7 +80,7 @@ def check_rows_and_labels(
 def check_rows_and_targets(
     estimator: Any, X: Any, y: Any, *, accept_sparse: bool = True, groups: Any = None
 ) -> tuple[Any, np.ndarray]:
-    """Rows of `X` as `check_rows` gives them, and one or more numbers a row, float64."""
+    """Return rows of `X` as from `check_rows`, and one or more float64 numbers per row."""
     if is_elsewhere(X) or isinstance(X, RemoteRows):
         return _collections(estimator, X, y, _values, groups)
     check_order(X, y=y, groups=groups)
@@ -92,15 +92,15 @@ def check_rows_and_targets(
 
 def _finite(y: Any) -> np.ndarray:
     y = np.asarray(y, dtype=np.float64)
-    if not np.isfinite(y).all():  # a long double may be finite and this not
+    if not np.isfinite(y).all():  # a long double may be finite when its float64 is not
         raise ValueError(_INFINITE)
     return y
 
 
 def _numbers(y: Any) -> Any:
-    """Targets as float64 where they came as objects or text; others as they are."""
+    """Return targets as float64 if they are objects or text; others unchanged."""
     kind, y = None, as_column(y)
-    with suppress(ValueError):  # whose message has how many there are
+    with suppress(ValueError):  # the message has the number of targets
         kind = np.asarray(y).dtype.kind
     if kind is None:
         raise ValueError("`y` must have one target a row, or as many in each row.")
@@ -110,7 +110,7 @@ def _numbers(y: Any) -> Any:
         values = np.asarray(y, dtype=np.float64) if kind not in "MmV" else None
     except (TypeError, ValueError, OverflowError):
         values = None
-    if values is None:  # raised out here, so that no chained exception carries an entry
+    if values is None:  # raised here, so that no chained exception carries an entry
         raise ValueError(NO_NUMBERS)
     return values
 
@@ -129,9 +129,9 @@ NO_NUMBERS = (
 def _collections(
     estimator: Any, X: Any, y: Any, targets: Callable[[Any], np.ndarray], groups: Any
 ) -> Any:
-    """Rows and targets of collections, checked where they lie: with `groups`, by person.
+    """Return rows and targets of collections, checked where they lie: with `groups`, by person.
 
-    Rows that lie there already were made of a table, with targets of :func:`check_of_blocks`.
+    Rows that lie there already were made from a table, with targets of :func:`check_of_blocks`.
     """
     _check_taken(estimator, X)
     _check_given(estimator, y)
@@ -145,12 +145,12 @@ def _collections(
 
 
 def _named_columns(X: Any, y: Any = None) -> Any:
-    """What is asked for columns: a collection itself, or those of a dataset that are not `y`."""
+    """Return the source of columns: the collection, or a dataset's columns other than `y`."""
     return DatasetColumns.of(X, y) if is_dataset(X) else X
 
 
 def check_of_blocks(estimator: Any, y: Any) -> Callable[[Any], np.ndarray]:
-    """What checks a block of labels or targets, as `estimator` takes them; ValueError without y."""
+    """Return the check for blocks of labels or targets of `estimator`; ValueError without y."""
     _check_given(estimator, y)
     return _values if is_regressor(estimator) else _labels
 
@@ -164,7 +164,7 @@ def _check_given(estimator: Any, y: Any) -> None:
 
 
 def _check_taken(estimator: Any, X: Any) -> None:
-    """ValueError unless an estimator says by `_takes_collections` that it takes collections."""
+    """Raise ValueError unless `_takes_collections` states that an estimator accepts collections."""
     if not getattr(estimator, "_takes_collections", False):
         if is_dataset(X):
             refuse_collection("X", X)
@@ -177,9 +177,9 @@ def _check_taken(estimator: Any, X: Any) -> None:
 
 
 def refuse_collections(estimator: Any, **given: Any) -> None:
-    """ValueError where what an estimator was `given`, by the names of parameters, is not in memory.
+    """Raise ValueError if inputs `given` to an estimator, by parameter names, are not in memory.
 
-    Nothing of it is read. Public sets may be tuples.
+    Nothing of them is read. Public sets may be tuples.
     """
     for name, value in given.items():
         for called, each in named_sets(name, split_groups(value)[0]).items():
@@ -187,7 +187,7 @@ def refuse_collections(estimator: Any, **given: Any) -> None:
 
 
 def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
-    """Check number and names of the columns of a collection, and set what an estimator keeps."""
+    """Check number and names of a collection's columns, and set attributes of the estimator."""
     if X.ndim != 2:
         raise ValueError(without_values(X, "Expected 2D array"))
     if not hasattr(X, "columns") and np.isnan(X.shape[1]):
@@ -197,7 +197,7 @@ def _check_names(estimator: Any, X: Any, *, reset: bool) -> None:
 
 
 def _validated_part(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """A part of a collection, perhaps of no rows, as scikit-learn validates it."""
+    """Validate a part of a collection, perhaps of no rows, as scikit-learn does."""
     options = {"way_out": _OF_COLLECTIONS, "ensure_min_samples": 0}
     return _validated(estimator, X, reset=reset, **options)
 
@@ -209,7 +209,7 @@ class _BlockOfRows:
     targets: Callable[[Any], np.ndarray] | None = None
 
     def __call__(self, X: Any, y: Any = None) -> dict[str, np.ndarray]:
-        """Arrays of a block; ValueError where it cannot be used."""
+        """Return the arrays of a block; raise ValueError if it cannot be used."""
         if sparse.issparse(X):
             raise ValueError(
                 "sparse blocks of Dask collections are not supported: use map_blocks to make them"
@@ -224,9 +224,9 @@ class _BlockOfRows:
 
 
 def _labels(y: Any) -> np.ndarray:
-    """Labels of a block; text as objects, which have one type whatever their lengths.
+    """Return labels of a block; text as objects, which have one type whatever their lengths.
 
-    Objects of other types stay such, since a block of no rows would not tell which type that is.
+    Objects of other types stay objects, since a block of no rows would not show their type.
     """
     y = _one_value_each(checked_by(column_or_1d, as_column(y)))
     checked_by(assert_all_finite, y, input_name="y")
@@ -242,35 +242,35 @@ def _values(y: Any) -> np.ndarray:
 
 
 def _one_value_each(y: np.ndarray) -> np.ndarray:
-    """Labels as they are; ValueError for records of several fields, which nothing can order."""
+    """Return labels unchanged; ValueError for records of several fields, which have no order."""
     if y.dtype.kind == "V":
         raise ValueError(_NO_LABELS)
     return y
 
 
 def checked_by(check: Callable[..., Any], data: Any, **options: Any) -> Any:
-    """What a check of scikit-learn or NumPy gives; ValueError without entries or their number."""
+    """Run a check of scikit-learn or NumPy; its ValueError has no entries or their number."""
     try:
         return check(data, **options)
     except (ValueError, OverflowError) as error:
         message = without_values(data, str(error))
-    raise ValueError(message)  # out here, so that no chained exception carries an entry either
+    raise ValueError(message)  # here, so that no chained exception carries an entry either
 
 
-# What scikit-learn checks ---------------------------------------------------------------------
+# Checks of scikit-learn -----------------------------------------------------------------------
 
 
 def _validated(
     estimator: Any, X: Any, *y: Any, reset: bool, way_out: str | None = None, **options: Any
 ) -> Any:
-    """scikit-learn's validation, with our words where its own quote an entry or mislead."""
+    """Validate with scikit-learn; replace its messages that quote an entry or mislead."""
     for name, value in zip(("X", "y"), (X, *y), strict=False):
         refuse_collection(name, value)
     if _has_dates(X):
         raise ValueError(without_values(X, "convert", _OF_NUMBERS))
     dtypes = [np.float64, np.float32]
     try:
-        # Its sum of all entries may overflow both ways: NumPy would warn, and so tell of a row.
+        # Its sum of all entries may overflow both ways: NumPy would warn, and so reveal a row.
         with np.errstate(all="ignore"):
             found = validate_data(estimator, X, *y, reset=reset, dtype=dtypes, **options)
         if reset:
@@ -281,11 +281,11 @@ def _validated(
     except TypeError as error:
         message = str(error)
         known = ["NA is ambiguous", "promoted", "Cannot cast"]
-        # Of an array it names no entry, and scikit-learn's checks ask for it as it is.
+        # It names no entry of an array, and scikit-learn's checks expect this message as it is.
         known += ["float() argument"] if hasattr(X, "columns") else []
         if not any(word in message for word in known):
             raise
-    # Raised out here, so that no chained exception carries the entry either.
+    # Raised here, so that no chained exception carries the entry either.
     if way_out is None:
         is_model = is_classifier(estimator) or is_regressor(estimator)
         way_out = _OF_TABLES if is_model else _OF_NUMBERS
@@ -293,7 +293,7 @@ def _validated(
 
 
 def _there(X: Any) -> Any:
-    """Rows to validate, dense ones where a sparse frame of pandas leaves out others than zeros."""
+    """Return rows to validate: dense if a sparse frame omits values other than zeros."""
     X = unwrapped("X", X)
     fills = [getattr(dtype, "fill_value", None) for dtype in getattr(X, "dtypes", ())]
     is_filled = bool(fills) and None not in fills and any(fill != 0 for fill in fills)
@@ -301,7 +301,7 @@ def _there(X: Any) -> Any:
 
 
 def as_numbers(X: Any) -> Any:
-    """Rows of any container as validation makes them, of which nothing is asked."""
+    """Return rows of any container as validation makes them, without other requirements."""
     options = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
     return check_array(_there(X), ensure_all_finite=False, **options)
 
@@ -309,13 +309,13 @@ def as_numbers(X: Any) -> Any:
 def _plain(X: Any) -> Any:
     """`X` as a plain array (a memory map stays on disk), or as CSR without duplicates.
 
-    Norms are taken entry by entry: two entries in one place would be bounded one by one
-    and used as their sum. What `X` says about itself (`has_canonical_format`) is not believed.
+    Norms are computed entry by entry: two entries in one place would be bounded one by one and used
+    as their sum. The statement of `X` about itself (`has_canonical_format`) is not trusted.
     """
     if not sparse.issparse(X):
         return native(np.asarray(X))
     wide = X.dtype if X.dtype in (np.float64, np.float32) else np.float64
-    entries = X.data.astype(wide, copy=False)  # scikit-learn leaves those of frames as they are
+    entries = X.data.astype(wide, copy=False)  # scikit-learn does not change those of frames
     X = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape)
     if not X.has_canonical_format:
         X = X.copy()
@@ -338,13 +338,13 @@ _OF_NUMBERS = "Convert columns of text with pandas.to_numeric, and dates to a nu
 
 
 def renamed(message: str, **names: str) -> str:
-    """A message about `X` and `y` that calls them by the names of the parameters of a function."""
+    """Replace `X` and `y` in a message by the names of the parameters of a function."""
     for old, new in names.items():
         message = re.sub(_NAMED.replace("NAME", old), new, message)
     return message
 
 
-# Where messages, scikit-learn's among them, name a parameter, and not a column of this name.
+# Places where messages, scikit-learn's among them, name a parameter, not a column of this name.
 _NAMED = (
     r"(?<=`)NAME(?=`)|(?<=\bInput )NAME\b|^NAME(?= has \d)"
     r"|(?<![\w'])NAME(?=\.(?:collect|compute|filled|reshape)\b)"
@@ -352,7 +352,7 @@ _NAMED = (
 
 
 def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
-    """A message of scikit-learn that is safe to log, with the way out."""
+    """Return a message of scikit-learn that is safe to log, with the way out."""
     if message.startswith("Complex data not supported"):
         return "Complex data not supported: entries must be real numbers."
     if message.startswith("Expected 2D array"):
@@ -366,10 +366,10 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
             " advance, or drop the rows or columns. An imputer fitted on these rows would not be"
             " private."
         )
-    missing = ("Input y contains NaN", "Input contains NaN")  # of X it would say so
+    missing = ("Input y contains NaN", "Input contains NaN")  # for X the message would name it
     if message.startswith(missing) or "NA is ambiguous" in message:
         return "Input y contains NaN or missing labels: drop those rows, or give them a label."
-    if message.startswith("Input y contains infinity"):  # "or a value too large" is not of `X`
+    if message.startswith("Input y contains infinity"):  # "or a value too large" is not about `X`
         return _INFINITE
     no_number = ["convert", "promoted", "Cannot cast", "too large"]
     no_number += ["float() argument", "with a sequence"] if hasattr(X, "columns") else []
@@ -388,39 +388,39 @@ def without_values(X: Any, message: str, way_out: str = _OF_TABLES) -> str:
     return _FIRST_SIDE.sub(r"\1n_samples", message)
 
 
-# The number of rows in a shape. Where there are no columns it is left out: scikit-learn's checks of
-# estimators take no word in its place.
+# The number of rows in a shape. If there are no columns it is left out: scikit-learn's checks of
+# estimators accept no word in its place.
 _FIRST_SIDE = re.compile(r"(shape(?: was)? ?=?\s*\()[1-9]\d*")
 _OF_NO_COLUMNS = re.compile(r"(shape=\()\d+(?=, 0\))")
 
 
 def _has_dates(X: Any) -> bool:
-    """Whether columns hold dates or times, by their dtype: NumPy would count their ticks."""
+    """Return whether columns hold dates or times, by dtype: NumPy would count their ticks."""
     dtypes = [dtype for _, dtype in _types_of(X)] or [getattr(X, "dtype", None)]
     return any(
         dtype.is_temporal()
-        if hasattr(dtype, "is_temporal")  # of Polars
+        if hasattr(dtype, "is_temporal")  # Polars
         else getattr(dtype, "kind", "O") in "mM" or str(dtype).startswith(_DATES)
         for dtype in dtypes
     )
 
 
-# How types of dates and times begin in Arrow.
+# Prefixes of types of dates and times in Arrow.
 _DATES = ("date", "time", "duration")
 
 
 def _types_of(X: Any) -> Iterable[tuple[Any, Any]]:
-    """Names of columns of a data frame, and their types."""
-    if hasattr(X, "schema") and hasattr(X.schema, "types"):  # of Arrow
+    """Return names of columns of a data frame, and their types."""
+    if hasattr(X, "schema") and hasattr(X.schema, "types"):  # Arrow
         return zip(X.schema.names, X.schema.types, strict=True)
     return zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
 
 
 def _numeric(dtype: Any) -> bool:
-    """Whether a column of a data frame holds numbers, by its dtype."""
-    if hasattr(dtype, "is_numeric"):  # of Polars
+    """Return whether a column of a data frame holds numbers, by its dtype."""
+    if hasattr(dtype, "is_numeric"):  # Polars
         return dtype.is_numeric() or str(dtype) == "Boolean"
-    if hasattr(dtype, "to_pandas_dtype"):  # of Arrow
+    if hasattr(dtype, "to_pandas_dtype"):  # Arrow
         return str(dtype).startswith(("int", "uint", "bool", "half", "float", "double", "decimal"))
     return getattr(dtype, "kind", "O") in "biuf"
 
@@ -476,7 +476,7 @@ _NO_LABELS = (
 
 
 def _distinct(y: np.ndarray) -> np.ndarray:
-    """Labels that occur, in order; ValueError where they have none."""
+    """Return the labels that occur, in order; raise ValueError if they have none."""
     try:
         return np.unique(y)
     except TypeError:
@@ -484,18 +484,18 @@ def _distinct(y: np.ndarray) -> np.ndarray:
 
 
 def _twice(y: np.ndarray) -> np.ndarray:
-    """Labels that occur, twice each: scikit-learn warns where most of them occur once."""
+    """Return the labels that occur, twice each: scikit-learn warns if most of them occur once."""
     return np.tile(_distinct(y), 2)
 
 
 def _comparable(labels: np.ndarray, y: np.ndarray) -> bool:
-    """Whether both arrays hold text or both hold numbers (or objects, as they come)."""
+    """Return whether both arrays hold text or both numbers (or objects, unchanged)."""
     text = [array.dtype.kind in "US" for array in (labels, y)]
     return "O" in (labels.dtype.kind, y.dtype.kind) or text[0] == text[1]
 
 
 def log_class_weights(class_weight: Any, classes: np.ndarray) -> np.ndarray:
-    """Logarithm of the public weight of each class; zeros where none is given."""
+    """Return the logarithm of the public weight of each class; zeros if none is given."""
     weights = np.ones(len(classes))
     if class_weight is None:
         return np.log(weights)

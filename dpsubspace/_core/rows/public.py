@@ -1,4 +1,4 @@
-"""Public rows: their checks, what a fit knows of them, and all that a fit is given."""
+"""Public rows: their checks, what a fit knows about them, and all inputs of a fit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dpsubspace.exceptions import PublicDataWarning, warn
 def check_public_rows(
     estimator: Any, X: Any, X_public: Any, records: Records
 ) -> tuple[np.ndarray, ...]:
-    """Sets of public rows, of the width, column names and dtype of the checked rows `X`.
+    """Return sets of public rows, with the width, column names and dtype of checked rows `X`.
 
-    Of the private rows `X`, checked by `estimator`, only width and dtype are looked at. How many
-    rows persons have is private, and so is whether there are as many public rows.
+    Only width and dtype of the private rows `X`, checked by `estimator`, are used. The number of
+    rows of persons is private, and so is whether there are as many public rows.
     """
     if X_public is None:
         return ()
@@ -49,7 +49,7 @@ def check_public_rows(
 
 
 def _hint(given: Any, several: bool, *, labelled: bool) -> str:
-    """What was probably meant where a public set is refused."""
+    """Return what was probably meant when a public set is refused."""
     if several:
         return " Labels go in `y_public`." if labelled and np.ndim(given) == 1 else ""
     parts = given if isinstance(given, list) else []
@@ -59,10 +59,10 @@ def _hint(given: Any, several: bool, *, labelled: bool) -> str:
 
 
 def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict[Any, np.ndarray]:
-    """Rows of each candidate by its name; a tuple of sets is one candidate, their union.
+    """Return the rows of each candidate by its name; a tuple of sets is one candidate, their union.
 
-    Of the private rows `X`, checked by `estimator`, only width and dtype are looked at. `name` is
-    that of the parameter.
+    Only width and dtype of the private rows `X`, checked by `estimator`, are used. `name` is the
+    name of the parameter.
     """
     if not isinstance(candidates, Mapping) or not candidates:
         raise ValueError(
@@ -90,7 +90,7 @@ def check_candidates(estimator: Any, X: Any, candidates: Any, name: str) -> dict
 
 
 def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np.ndarray:
-    """One set of public rows that fit to the checked rows `X`; `hint` ends what is refused."""
+    """Return a set of public rows, checked against rows `X`; `hint` ends error messages."""
     given = unwrapped(name, given)
     refuse_collection(name, given)
     dense = given.toarray() if sparse.issparse(given) else given
@@ -109,9 +109,9 @@ def _checked_set(estimator: Any, X: Any, given: Any, name: str, hint: str) -> np
 def check_public_labels(
     y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], classes: np.ndarray
 ) -> np.ndarray | None:
-    """Index among `classes` of the label of each public row, all sets in one; None without any.
+    """Return the index among `classes` of each public row's label, all sets in one; or None.
 
-    The sets are those of :func:`check_public_rows`, and classes are sorted.
+    The sets are those of :func:`check_public_rows`, and classes are sorted. None is for no labels.
     """
     codes = []
     for name, labels in _public_targets(y_public, X_public, sets):
@@ -131,7 +131,7 @@ def check_public_labels(
 def check_public_values(
     y_public: Any, X_public: Any, sets: tuple[np.ndarray, ...], n_targets: int
 ) -> np.ndarray | None:
-    """Targets of public rows (m, n_targets), all sets in one; None without any."""
+    """Return targets of public rows (m, n_targets), all sets in one; None without any."""
     values = []
     for name, targets in _public_targets(y_public, X_public, sets):
         try:
@@ -181,7 +181,7 @@ def _public_targets(
 
 
 def check_order_of_sets(X_public: Any, y_public: Any) -> None:
-    """ValueError where targets have the labels of their public rows in another order."""
+    """Raise ValueError if targets have the labels of their public rows in another order."""
     if not (isinstance(X_public, tuple) and isinstance(y_public, tuple)):
         check_order(X_public, "X_public", y_public=y_public)
         return
@@ -191,9 +191,9 @@ def check_order_of_sets(X_public: Any, y_public: Any) -> None:
 
 @dataclass(frozen=True)
 class PublicRows:
-    """Public rows of a fit, and their targets as the loss takes them where they have any.
+    """Public rows of a fit, and their targets as the loss uses them, if they have any.
 
-    `sizes` are those of the sets that they came in, all of them one where it is not given.
+    `sizes` are the sizes of the sets that they came in; all rows are one set if it is not given.
     """
 
     X: np.ndarray
@@ -202,7 +202,7 @@ class PublicRows:
 
     @classmethod
     def of(cls, sets: Sequence[np.ndarray], targets: np.ndarray | None) -> PublicRows | None:
-        """All sets in one, in float64; None without any."""
+        """Return all sets in one, in float64; None without any."""
         if not sets:
             return None
         sizes = tuple(len(rows) for rows in sets)
@@ -214,7 +214,7 @@ class PublicRows:
 
     @property
     def target_range(self) -> tuple[np.ndarray, np.ndarray]:
-        """Range of each column of targets, a tenth wider on either side."""
+        """Return the range of each column of targets, a tenth wider on either side."""
         assert self.targets is not None
         low, high = self.targets.min(axis=0), self.targets.max(axis=0)
         margin = 0.1 * (high - low) + 1e-9 * (1 + np.abs(high))
@@ -226,8 +226,7 @@ class PublicRows:
         return f"{len(self.X)} rows of X_public{labelled}"
 
 
-# All that a fit is given ------------------------------------------------------------------------
-# What a fit is given, checked: private rows and targets, public rows, and their sizes.
+# Inputs of a fit --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -237,11 +236,11 @@ class Data:
     X: Any  # (n_rows, d): private rows
     targets: Array  # (n_rows,): private targets: indices of classes, or columns of values
     n_targets: int  # Number of classes, or of columns of values
-    records: Records  # Whose the rows are
+    records: Records  # Records of the rows
     public: PublicRows | None = None  # Public rows
 
     def sizes(self, n_outputs: int) -> Sizes:
-        """Public sizes, where scores have so many columns."""
+        """Return the public sizes, if scores have so many columns."""
         n_public, labelled = 0, False
         if self.public is not None:
             n_public, labelled = len(self.public.X), self.public.targets is not None
@@ -249,7 +248,7 @@ class Data:
         return Sizes(n, self.X.shape[1], n_outputs, n_public, labelled, persons)
 
     def on_device(self, where: Any) -> Data:
-        """The same with private arrays on a device; public rows follow where they are used."""
+        """Return a copy with private arrays on a device; public rows follow where they are used."""
         if where is None:
             return self
         X, targets = (on_device(x, where) for x in (self.X, self.targets))

@@ -1,15 +1,15 @@
-"""Whose the rows are, and the maps that bound them before anything is learned.
+"""Privacy units (rows or persons), and maps that bound rows before anything is learned.
 
-A *record* is what the guarantee hides. Usually that is a row. Where a person has several rows, the
-person is the record, and each of the rows counts for a part of it.
+A *record* is the unit that the guarantee hides. Usually that is a row. If a person has several
+rows, the person is the record, and each of the rows counts for a part of it.
 
-Lemma. Let S be the set of what single rows can bring to a sum, with 0 in it. A record of several
-rows brings ``sum_i w_i s_i`` with s_i in S, ``w_i >= 0`` and ``sum_i w_i <= 1``: a point of the
-convex hull of S. The longest vector of a convex hull is as long as the longest of the set, and its
-two furthest points are as far apart as those of the set (norms are convex functions). So a bound
-on what one row contributes, and one on how far apart are what two rows bring, hold for one record
-and for two, whatever the number of their rows. This covers vectors, second moments with their
-``sqrt(2) c^2``, counts in cells, and scores between 0 and 1.
+Lemma. Let S be the set of possible contributions of single rows to a sum, with 0 in it. A record of
+several rows contributes ``sum_i w_i s_i`` with s_i in S, ``w_i >= 0`` and ``sum_i w_i <= 1``: a
+point of the convex hull of S. The longest vector of a convex hull is as long as the longest of the
+set, and its two furthest points are as far apart as those of the set (norms are convex functions).
+So a bound on the contribution of one row, and a bound on the distance between the contributions of
+two rows, hold for one record and for two, whatever the number of their rows. This covers vectors,
+second moments with their ``sqrt(2) c^2``, counts in cells, and scores between 0 and 1.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class RowMap:
     """
 
     # ``"l2"`` divides (x, bias) by its norm; ``"clip"`` shrinks (x, bias) by the factor that
-    # brings the norm of x down to `data_norm`, where it is above; ``"ball"`` does that and divides
-    # by `data_norm`; None leaves rows as they are.
+    # reduces the norm of x to `data_norm`, if it is above; ``"ball"`` does that and divides by
+    # `data_norm`; None leaves rows unchanged.
     norm: str | None
     # Public or released bound on the norm of x, for ``"clip"`` and ``"ball"``.
     data_norm: float | None = None
@@ -71,7 +71,7 @@ class RowMap:
 
     @property
     def bound(self) -> float:
-        """Most that the norm of a mapped row can be (inf where rows are left alone)."""
+        """The largest possible norm of a mapped row (inf if rows are left unchanged)."""
         if self.norm == "l2":
             return 1.0
         if self.norm == "clip":
@@ -82,17 +82,17 @@ class RowMap:
 
     @property
     def largest_factor(self) -> float:
-        """Most that the factor of a row can be."""
+        """The largest possible factor of a row."""
         if self.norm == "l2":
             return 1 / self.bias if self.bias else np.inf
         return 1 / (self.data_norm or 1.0) if self.norm == "ball" else 1.0
 
     def factors(self, X: Array) -> tuple[Array, Array]:
-        """Factor of each row and norm of the mapped row, both float64 of shape (n,).
+        """Return the factor of each row and the norm of the mapped row, both float64 of shape (n,).
 
         A row too long for sums in its dtype (with its bias entry above 1e30 in float32, 1e290 in
-        float64), or one whose factor would leave that range, counts as a row of zeros,
-        its bias entry included; so do all rows where the bound itself is below that range.
+        float64), or one whose factor would leave that range, counts as a row of zeros, its bias
+        entry included; so do all rows if the bound itself is below that range.
         """
         norms = _all_norms(X)
         xp = namespace(norms)
@@ -125,7 +125,7 @@ ROW_MAP_FORM = Record(
 
 
 def _all_norms(X: Array) -> Array:
-    """Norms of rows, by all threads."""
+    """Return the norms of rows, computed by all threads."""
     if isinstance(X, FormedRows):
         with over_chunks(Slices(X, X.chunk)) as each:
             return np.concatenate(list(each(X.norms)))
@@ -142,10 +142,10 @@ class Shift:
 
     mean: np.ndarray  # (width,): released mean of the mapped rows
     constant: float | None  # Public value of the constant entry; None appends none
-    error: float = 0.0  # About how far noise has moved the mean, as public and released numbers say
+    error: float = 0.0  # About how far noise has moved the mean, by public and released numbers
 
     def undo(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Weights (width, c) and offset (c,) with the same scores on unshifted rows.
+        """Return weights (width, c) and offset (c,) with the same scores on unshifted rows.
 
         ``W @ (r - m) + c k = W @ r + (c k - W @ m)`` (Sun, Suresh, Menon, 2024, Lemma 5).
         """
@@ -158,49 +158,48 @@ class Shift:
 
 # Records ----------------------------------------------------------------------------------------
 
-# What a record is called.
+# Names of records.
 ROW, PERSON = "row", "person"
 
 
 def exact_steps(n_records: int) -> float:
-    """Steps to 1 of what is added up over so many records, at most 1 of each: a power of 2.
+    """Return the number of steps to 1 for sums of at most 1 per record: a power of 2.
 
-    Sums of whole steps are exact in float64, in whatever order they are taken, as long as there
-    are at most 2^53 of them. There are 2^24 to 1 for up to 2^29 records, and fewer for more: the
-    number of records is public.
+    Sums of whole steps are exact in float64, in any order, as long as there are at most 2^53 of
+    them. There are 2^24 to 1 for up to 2^29 records, and fewer for more: the number of records is
+    public.
     """
     return 2.0 ** min(24, 53 - (n_records - 1).bit_length())
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records, their rows, and what part of its record each row is."""
+    """Records, their rows, and each row's part of its record."""
 
     n: int  # Number of records, public
-    # (n_rows,): part of its record that a row is: those of one record add up to at most 1,
-    # and those of a null record are 0, so that it contributes exactly nothing. None stands for
-    # ones.
+    # (n_rows,): each row's part of its record: the parts of one record add up to at most 1, and
+    # those of a null record are 0, so that it contributes exactly nothing. None stands for ones.
     weights: Array | None = None
-    # (n_rows,): record of each row, from 0 to ``n - 1``. None where each row is a record.
-    # How many rows there are is private where it is given.
+    # (n_rows,): record of each row, from 0 to ``n - 1``. None if each row is a record. If it is
+    # given, the number of rows is private.
     index: Array | None = None
-    # (1,): how many of the records lie here, where rows lie in parts and `index` counts those of
-    # a part; None where all do.
+    # (1,): number of the records that lie here, if rows lie in parts and `index` counts the records
+    # of a part; None if all do.
     held: Array | None = None
 
     @classmethod
     def of_rows(cls, n: int, present: np.ndarray | None = None) -> Records:
-        """Every row a record; False in `present` makes it a null record."""
+        """Make every row a record; False in `present` makes it a null record."""
         return cls(n, None if present is None else np.asarray(present, dtype=np.float64))
 
     @classmethod
     def of_groups(cls, index: np.ndarray, n: int, present: np.ndarray | None = None) -> Records:
-        """Rows that belong to `n` records, in equal parts.
+        """Make records of rows that belong to `n` records, in equal parts.
 
-        One over the number of rows is rounded down to whole steps of :func:`exact_steps`. What the
-        rows of a record count for then adds up to at most 1, and sums of such numbers are exact in
-        whatever order they are taken. A record of more rows than there are steps counts for
-        nothing: 2^24, of up to 2^29 records.
+        One over the number of rows is rounded down to whole steps of :func:`exact_steps`. The
+        weights of the rows of a record then add up to at most 1, and sums of such numbers are exact
+        in any order. A record of more rows than there are steps counts for nothing: 2^24, with up
+        to 2^29 records.
         """
         counts, steps = np.bincount(index, minlength=n), exact_steps(n)
         parts = np.floor(steps / np.maximum(counts, 1)) / steps
@@ -209,7 +208,7 @@ class Records:
 
     @property
     def n_here(self) -> int:
-        """How many of the records lie here: of those in a part, which is asked where it lies."""
+        """The number of records that lie here: in a part, those of the part."""
         return self.n if self.held is None else int(self.held[0])
 
     @property
@@ -223,45 +222,45 @@ class Records:
 
     @property
     def shares(self) -> Array | None:
-        """Part of its record that a row is; None where each is all of it, or null."""
+        """Each row's part of its record; None if each is all of it, or null."""
         return self.weights if self.grouped else None
 
     @property
     def present(self) -> Array | None:
-        """Whether each row belongs to a record that is not null; None where all do."""
+        """Whether each row belongs to a record that is not null; None if all do."""
         return None if self.weights is None else self.weights > 0
 
     @property
     def weights_numpy(self) -> np.ndarray | None:
-        """Weights as a NumPy array, where counts are taken."""
+        """Weights as a NumPy array, for counts."""
         return None if self.weights is None else to_numpy(self.weights)
 
     def on_device(self, where: Any) -> Records:
         return replace(self, weights=on_device(self.weights, where))
 
     def count(self, chosen: np.ndarray) -> float:
-        """Number of records of which the rows are True; parts of records count as such."""
+        """Count the records whose rows are True in `chosen`; parts of records count as such."""
         weights = self.weights_numpy
         return float(np.count_nonzero(chosen) if weights is None else weights[chosen].sum())
 
-    # Some of the records --------------------------------------------------------------------
+    # Subsets of the records -----------------------------------------------------------------
 
     @cached_property
     def _order(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows in the order of their records, and where those of each begin."""
+        """Rows in the order of their records, and the first position of each record."""
         assert self.index is not None
         counts = np.bincount(self.index, minlength=self.n_here)
         return np.argsort(self.index, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """How many rows each record has."""
+        """Return the number of rows of each record."""
         if self.index is None:
             return np.ones(self.n_here, dtype=np.intp)
         return np.diff(self._order[1])
 
     def rows_by_record(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the records in `batch`, one record after another, and how many each has."""
+        """Return the rows of the records in `batch`, record by record, and their numbers."""
         if self.index is None:
             return batch, np.ones(len(batch), dtype=np.intp)
         order, starts = self._order
@@ -270,11 +269,11 @@ class Records:
         return order[np.repeat(first, counts) + within], counts
 
     def rows(self, batch: np.ndarray) -> np.ndarray:
-        """Rows of the records in `batch`, in the order of the rows."""
+        """Return the rows of the records in `batch`, in the order of the rows."""
         return batch if self.index is None else np.sort(self.rows_by_record(batch)[0])
 
     def taken(self, batch: np.ndarray) -> Records:
-        """The records in `batch`, with the rows that :meth:`rows` gives."""
+        """Return the records in `batch`, with the rows that :meth:`rows` gives."""
         rows = self.rows(batch)
         weights = None if self.weights is None else self.weights[rows]
         if self.index is None:
@@ -282,10 +281,10 @@ class Records:
         return Records(len(batch), weights, np.searchsorted(batch, self.index[rows]))
 
     def pairs(self, order: np.ndarray) -> tuple[Records, np.ndarray, np.ndarray]:
-        """Pairs of each second record of `order` and the next one, and rows to compare.
+        """Return pairs of each second record of `order` and the next one, and rows to compare.
 
-        Gives the pairs, of which one with a null record is null, and two arrays with a row each of
-        two records: as many for each pair as the smaller of them has.
+        Return the pairs, of which one with a null record is null, and two arrays with the rows of
+        the first and second records: for each pair as many as the smaller record has.
         """
         ours, theirs = order[0 : len(order) // 2 * 2 : 2], order[1::2]
         present = self.weights_numpy
@@ -311,14 +310,14 @@ class Records:
         own: float = 0.0,
         by_block: bool = False,
     ) -> float:
-        """How far rounding can move a sum between neighbours, in units of its largest term.
+        """Return how far rounding can move a sum between neighbours, in units of its largest term.
 
         `eps` is that of the dtype in which blocks are added up, `chunk` and `block` are the most
-        rows of either. `own` is by how many units of rounding a term may differ where its row lies
-        elsewhere in a chunk. With `by_block` a chunk adds up its blocks, and not its rows, in
-        float64.
+        rows of either. `own` is the number of units of rounding by which a term may differ if its
+        row has another position in a chunk. With `by_block` a chunk adds up its blocks, and not its
+        rows, in float64.
 
-        Where each row is a record, :func:`~dpsubspace._core.ground.arrays.sum_slack` has the proof:
+        If each row is a record, :func:`~dpsubspace._core.ground.arrays.sum_slack` has the proof:
         neighbours share all blocks but one. A record of several rows may have some in every block,
         and a neighbour may have other numbers of rows, which moves all later ones to other blocks.
         Such sums are in float64 throughout. Each of the two is then off by at most ``k u`` times
@@ -326,7 +325,8 @@ class Records:
         a chunk) plus 2 for chunks that are added up with compensation (Higham, 2002, section 4).
         Terms are weighted and weights add up to at most n, whatever the number of rows: both sums
         together are off by ``(k + 2) 2 u n`` terms, with ``2 u`` the epsilon of float64. There are
-        16 in place of the 2, which is enough for what compensation leaves of up to 2^28 chunks.
+        16 in place of the 2, which is enough for the error of compensated sums of up to 2^28
+        chunks.
         """
         if not self.grouped:
             return sum_slack(self.n, eps, chunk, block, by_block=by_block)
@@ -337,40 +337,40 @@ class Records:
 
 
 class RecordRows:
-    """What rows of records have that are visited chunk by chunk."""
+    """Common base of rows of records that are visited chunk by chunk."""
 
     def __init__(self, X: Any, records: Records | None):
         self.X = self.data = X
         self.records = Records.of_rows(X.shape[0]) if records is None else records
-        # Number of records, public, and of rows, which is private where it is another one.
-        # The number of rows is private where it is not that of the records.
+        # Number of records, public, and of rows, which is private if it differs from that of the
+        # records.
         self.n_samples, self.n_rows = self.records.n, X.shape[0]
 
 
 @dataclass(frozen=True)
 class NullRecords:
-    """What takes the place of `groups` where some records are null: for tests and audits alone.
+    """Replaces `groups` if some records are null: for tests and audits alone.
 
     A null record contributes exactly nothing and is still counted: two tables of which one has a
-    null record are neighbours under ``"zero_out"``. Nothing but this type says so. What users pass
-    as `groups` is a column, of which no entry can leave out a row.
+    null record are neighbours under ``"zero_out"``. Only this type can mark null records. What
+    users pass as `groups` is a column, no entry of which can leave out a row.
 
     Groups are in numbers or text, or None. False in `present` makes the record of a row a null
-    record; it is the same for all rows of one.
+    record; it is the same for all rows of one record.
     """
 
     groups: Any
     present: np.ndarray
 
     def __post_init__(self) -> None:
-        # A column of a collection says its type, and is not computed.
+        # A column of a collection has a type, and is not computed.
         known = self.present if hasattr(self.present, "dtype") else np.asarray(self.present)
         if known.dtype != bool:
             raise TypeError("`present` must be True or False for each row.")
 
 
 def check_groups(groups: Any, X: Any) -> Records:
-    """Records of checked rows: each its own, or all rows with one entry of `groups` together."""
+    """Return records of checked rows: each its own, or all rows of one group together."""
     n_rows, present = X.shape[0], None
     if isinstance(groups, NullRecords):
         groups, present = groups.groups, groups.present
@@ -389,19 +389,19 @@ def check_groups(groups: Any, X: Any) -> Records:
 
 
 def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
-    """ValueError where a column has the labels of the rows of `X` in another order.
+    """Raise ValueError if a column has the labels of the rows of `X` in another order.
 
-    Labels are those of pandas (its index). Columns are taken by position, so that rows would be
-    counted as those of other persons, or get the targets of others. A column that has other labels
-    as well, such as a new series beside some rows of a frame, can only go by position, and does.
-    Messages call `X` by the name in `rows`.
+    Labels are those of pandas (its index). Columns are used by position, so that rows would be
+    counted for other persons, or get the targets of others. A column that also has other labels,
+    such as a new series beside some rows of a frame, can only be used by position, and is. Messages
+    call `X` by the name in `rows`.
     """
     X = unwrapped(rows, X, read=False)
     given = {name: unwrapped(name, split_groups(column)[0]) for name, column in columns.items()}
     if not _has_labels(X):
         return
     for name, column in given.items():
-        if not _has_labels(column) or len(column) != len(X):  # others compare lengths
+        if not _has_labels(column) or len(column) != len(X):  # other checks compare lengths
             continue
         ours, theirs = X.index, column.index
         if ours.equals(theirs) or not (ours.isin(theirs).all() and theirs.isin(ours).all()):
@@ -419,7 +419,7 @@ def _has_labels(column: Any) -> bool:
 
 
 def _in_parts(parts: RowParts) -> Records:
-    """Persons whose rows lie in parts, each in one: see ``_core/rows/together.py``."""
+    """Return persons whose rows lie in parts, each in one: see ``_core/rows/together.py``."""
     n = parts.n_persons
     if n is None:
         raise RuntimeError("rows of persons have to be brought together when they are read.")
@@ -431,13 +431,13 @@ def _in_parts(parts: RowParts) -> Records:
 
 
 def names_of_records(groups: Any, n_rows: int) -> np.ndarray:
-    """Names of the records of :func:`check_groups`: numbers of rows where each is its own."""
+    """Return names of the records of :func:`check_groups`: row numbers if each is its own."""
     groups = groups.groups if isinstance(groups, NullRecords) else groups
     return np.arange(n_rows) if groups is None else group_index(groups, n_rows)[1]
 
 
 def split_groups(groups: Any) -> tuple[Any, Any]:
-    """Who each row belongs to, and whether its record is no null record, where that is said."""
+    """Return the person of each row, and whether its record is not null, if that is given."""
     return (groups.groups, groups.present) if isinstance(groups, NullRecords) else (groups, None)
 
 
@@ -448,17 +448,17 @@ def groups_of_rows(groups: Any, rows: np.ndarray) -> Any:
 
 
 def group_index(groups: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number of the group of each row, the names of the groups in that order, and how many."""
+    """Return the number of each row's group, the names of the groups in that order; their count."""
     names, index = np.unique(names_of_rows(groups, n_rows), return_inverse=True)
     return index.reshape(-1), names, len(names)
 
 
 def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
-    """Who each row belongs to, as numbers, dates or text; ValueError where that is not known."""
+    """Return each row's person as numbers, dates or text; raise ValueError if unknown."""
     if np.ma.is_masked(groups):
         raise ValueError(_MISSING)
     values = None
-    with suppress(ValueError):  # whose message may have how many rows there are, which is private
+    with suppress(ValueError):  # the message may have the number of rows, which is private
         values = np.asarray(as_column(groups, "groups"))
     if values is None:
         raise ValueError("`groups` must be one column, and has entries of several.")
@@ -480,7 +480,7 @@ def names_of_rows(groups: Any, n_rows: int) -> np.ndarray:
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
-    """Names as numbers, dates or text, of which none is missing; whole numbers as integers."""
+    """Return names as numbers, dates or text, none missing; whole numbers as integers."""
     if values.dtype.kind == "O":
         values = _of_objects(values.tolist())
     kind = values.dtype.kind
@@ -501,18 +501,18 @@ def _of_objects(values: list[Any]) -> np.ndarray:
     if missing:
         raise ValueError(_MISSING)
     found = None
-    with suppress(ValueError, TypeError):  # whose messages may have entries
+    with suppress(ValueError, TypeError):  # the messages may have entries
         found = np.array(values)
     texts = sum(isinstance(value, (str, bytes)) for value in values)
     if found is None or found.ndim != 1 or found.dtype.kind == "O" or 0 < texts < len(values):
         raise ValueError("`groups` has numbers and text: give all entries one type.")
-    if found.dtype.kind == "f" and not are_floats_too(values):  # persons would become one
+    if found.dtype.kind == "f" and not are_floats_too(values):  # several persons would become one
         raise ValueError("`groups` has floats and whole numbers of 2^53 or more: pass all as text.")
     return found
 
 
 def _scalar(value: Any) -> Any:
-    """A scalar of NumPy as one of Python, whose comparisons are plain."""
+    """Convert a scalar of NumPy to one of Python, whose comparisons are plain."""
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -158,7 +158,7 @@ def _not_of_rows(name: str) -> TypeError:
 
 
 def _remotes(value: Any) -> list[RemoteRows]:
-    """What is made of rows elsewhere: `value`, or fields of it."""
+    """Yield the objects made of remote rows: `value`, or fields of it."""
     if isinstance(value, RemoteRows):
         return [value]
     if not is_dataclass(value) or isinstance(value, type):
@@ -168,7 +168,7 @@ def _remotes(value: Any) -> list[RemoteRows]:
 
 
 def is_remote(value: Any) -> bool:
-    """Whether `value` is made of rows elsewhere, or holds what is."""
+    """Return whether `value` is made of remote rows, or holds such objects."""
     return bool(_remotes(value))
 
 
@@ -187,7 +187,7 @@ def _made(function: Callable[..., Any], args: Any, options: Mapping[str, Any]) -
 
 
 def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args)``, a sum over rows or a total of them: that over all parts there are."""
+    """Return ``function(*args)``, a sum over rows or a total of them, over all parts."""
     found = iter(for_each_part(function, *args))
     total = next(found)
     for other in found:
@@ -199,27 +199,27 @@ def sum_over_parts(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def for_each_part(function: Callable[..., Any], *args: Any) -> Iterable[Any]:
-    """``function(*args)`` of each part; of the one that there is, where rows lie here.
+    """Return ``function(*args)`` of each part; of the only one, if rows are local.
 
-    Of rows that are read again, it is made as it is asked for, and all of it must be.
+    If rows are read again, the results are made on request, and all of them must be requested.
     """
     needs = [need for arg in args for need in _remotes(arg)]
     return needs[0].parts.call(function, *args) if needs else [function(*args)]
 
 
 def _parts_of(needs: Sequence[RemoteRows]) -> RowParts:
-    """Where the rows lie that all of them are made of."""
+    """Return the parts with the rows that all of `needs` are made of."""
     first = needs[0].parts
     if any(need.parts is not first for need in needs):
         raise RuntimeError("objects that are made of different rows do not go together.")
     return first
 
 
-# On the way -----------------------------------------------------------------------------------
+# Serialisation --------------------------------------------------------------------------------
 
 
 def _packed(value: Any) -> tuple[bytes, list[RemoteRows]]:
-    """Pickle of `value` without what is made of rows elsewhere, and a list of that."""
+    """Pickle `value` without objects made of remote rows; return these in a list."""
     stream = io.BytesIO()
     pickler = _pickler()(stream, protocol=pickle.HIGHEST_PROTOCOL)
     pickler.needs = []
@@ -229,13 +229,14 @@ def _packed(value: Any) -> tuple[bytes, list[RemoteRows]]:
 
 @cache
 def _pickler() -> type:
-    """Class that pickles all but what is made of rows elsewhere.
+    """Return the class that pickles everything but objects made of remote rows.
 
-    One for all calls: a class is part of a cycle, and would keep alive what a call needed.
+    There is one class for all calls: a class is part of a cycle, and would keep alive what a call
+    needed.
     """
     try:
         cloudpickle: Any = import_module("cloudpickle")
-    except ImportError:  # rows of datasets, where there is no Dask: joblib brings its own
+    except ImportError:  # rows of datasets, without Dask: joblib includes its own
         cloudpickle = import_module("joblib.externals.cloudpickle")
 
     class Pickler(cloudpickle.Pickler):
@@ -262,7 +263,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _unpacked(body: bytes, needs: Sequence[Any]) -> Any:
-    """What was pickled, with what takes the place of what is made of rows elsewhere."""
+    """Unpickle, with `needs` in place of the objects made of remote rows."""
     return _Unpickler(io.BytesIO(body), needs).load()
 
 
@@ -272,10 +273,10 @@ def _called(body: bytes, needs: Sequence[Any]) -> Any:
 
 
 class RowParts(ABC):
-    """Rows in parts, of a public number, and how functions are called on each of them.
+    """Rows in parts, of a public number, and calls of functions on each of them.
 
-    Where each part holds all rows of its persons, the number of persons is public, and that of rows
-    is not.
+    If each part holds all rows of its persons, the number of persons is public, and the number of
+    rows is not.
     """
 
     n_persons: int | None = None
@@ -289,22 +290,22 @@ class RowParts(ABC):
 
     @abstractmethod
     def run(self, task: bytes, own: Sequence[Any] | None) -> Iterable[Any]:
-        """Results of :meth:`RowPart.run` for all parts, in their order.
+        """Return the results of :meth:`RowPart.run` for all parts, in their order.
 
-        They may be made one after another, as they are asked for. Whoever asks must ask for all.
+        They may be computed one after another, on request. A caller must request all of them.
         """
 
     @abstractmethod
     def split(self, batch: np.ndarray) -> list[np.ndarray]:
-        """For each part the places in it of the rows of a batch, in their order."""
+        """Return for each part its positions of the rows of a batch, in their order."""
 
     def leaf(self, name: str, here: np.ndarray) -> RemoteRows:
-        """Something that parts have from the beginning, called `name`."""
+        """Return the proxy of an array `name` that parts have from the beginning."""
         return RemoteRows(self, _Recipe(name, b"", ()), (), here)
 
     @abstractmethod
     def scattered(self, values: np.ndarray) -> RemoteRows:
-        """An array with an entry for each row that lies here, dealt out to the parts."""
+        """Distribute a local array with an entry for each row to the parts."""
 
     def call(self, function: Callable[..., Any], *args: Any, own: Any = None) -> Iterable[Any]:
         """``function(*args)`` on each part; `own` has a last argument for each part."""
@@ -416,7 +417,7 @@ class RowPart:
 
 # Blocks -----------------------------------------------------------------------------------------
 
-# What parts hold from the beginning. Tables have codes of categories beside their numbers.
+# Arrays that parts have from the beginning. Tables have codes of categories beside their numbers.
 ROWS, CODES, TARGETS = "rows", "codes", "targets"
 
 # The number of the first block of a part.
@@ -426,9 +427,9 @@ FIRST = "first"
 def joined(
     blocks: Iterable[tuple[str, Sequence[Any]]], check: Callable[..., dict[str, np.ndarray]]
 ) -> tuple[dict[str, np.ndarray], list[int]]:
-    """Arrays of all blocks, which `check` makes of each, and how many rows each of them has.
+    """Return arrays of all blocks, which `check` makes of each, and the rows of each block.
 
-    A block comes with what messages call it. ValueError where one cannot be used.
+    A block comes with its name in messages. Raise ValueError if one cannot be used.
     """
     found, lengths, names = {}, [], []
     for called, block in blocks:
@@ -449,9 +450,9 @@ def joined(
 
 
 def _append(found: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
-    """Add a block to an array, in place: that moves pages of memory and copies no row."""
+    """Append a block to an array, in place: that moves pages of memory and copies no row."""
     if name not in found:
-        found[name] = np.array(array, order="C")  # its own, since it grows
+        found[name] = np.array(array, order="C")  # a copy, since it grows
         return
     known = found[name]
     _check_alike(name, (known.dtype, known.shape[1:]), (array.dtype, array.shape[1:]))
@@ -461,7 +462,7 @@ def _append(found: dict[str, np.ndarray], name: str, array: np.ndarray) -> None:
 
 
 def of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str, np.ndarray]:
-    """Arrays of no rows like those of the parts; ValueError where these differ."""
+    """Return arrays of no rows like those of the parts; raise ValueError if these differ."""
     for other in kinds[1:]:
         for name, kind in kinds[0].items():
             _check_alike(name, kind, other[name])
@@ -470,7 +471,7 @@ def of_no_rows(kinds: list[dict[str, tuple[Any, tuple[int, ...]]]]) -> dict[str,
 
 
 def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
-    """ValueError where blocks of a collection have different types or widths."""
+    """Raise ValueError if blocks of a collection have different types or widths."""
     if one != other:
         called = {ROWS: "X", CODES: "X", TARGETS: "y"}.get(name, name)
         of = [f"{dtype} with {shape[0] if shape else 1} columns" for dtype, shape in (one, other)]
@@ -480,11 +481,11 @@ def _check_alike(name: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> Non
         )
 
 
-# Entries that lie here ------------------------------------------------------------------------
+# Local entries --------------------------------------------------------------------------------
 
 
 def dealt_out(parts: RowParts, values: np.ndarray, starts: np.ndarray) -> RemoteRows:
-    """Entries of rows that lie here, of each part its own: see :meth:`RowParts.scattered`.
+    """Return each part's entries of a local array: see :meth:`RowParts.scattered`.
 
     `starts` has the number of the first row of each block, by the number of the block.
     """
@@ -493,6 +494,6 @@ def dealt_out(parts: RowParts, values: np.ndarray, starts: np.ndarray) -> Remote
 
 
 def _taken(values: np.ndarray, starts: np.ndarray, first: np.ndarray, rows: Any) -> np.ndarray:
-    """Entries of the rows of a part, by the number of its first block."""
+    """Return the entries of the rows of a part, by the number of its first block."""
     start = starts[first[0]]
     return values[start : start + len(rows)]

@@ -1,32 +1,32 @@
-"""Private rows that are passed as public ones are refused, before anything is charged.
+"""Refusal of private rows that are passed as public ones, before anything is charged.
 
-Nothing protects public rows. So a set of them is refused that shares memory with the private rows,
-or of which half the rows are private ones. Rows are compared by what is in them, wherever they
-lie, so that copies and parts are found.
+Nothing protects public rows. So a set of public rows is refused if it shares memory with the
+private rows, or if half of its rows are private ones. Rows are compared by their content, wherever
+they lie, so that copies and parts are found.
 
-What the refusal tells: whether a table passes this check is taken to be public, as it is of all
-checks ("that the data pass the checks" stands in each guarantee). It is made so that honest fits
-never get near it, and no single row decides it there. A row that is public counts as private where
-the table has it exactly as often as the public set, and at least half of those that differ have
+Information in the refusal: whether a table passes this check is assumed to be public, as for all
+checks ("that the data pass the checks" stands in each guarantee). The check is designed so that
+honest fits never get near it, and no single row decides it there. A public row counts as private if
+the table has it exactly as often as the public set. At least half of the different public rows have
 to count, and more than chance would explain.
 
 Lemma. Let public rows be chosen without looking at n private ones, which are drawn independently,
 from whatever distribution, discrete or not. Of u different public rows, t or more count with a
 probability of at most ``e sqrt(n) P(Bin(u, 1/e) >= t)``. Proof. Let the number of private rows be
 Poisson with mean n in place of n. Then the numbers N_v of those that equal the public row v are
-independent and Poisson. That N_v is c, the number of public rows that equal v, has a probability of
-at most ``c^c e^-c / c!``, which is at most 1/e for c = 1, 2, ... So t or more count with a
-probability of at most ``P(Bin(u, 1/e) >= t)``. Given that there are n rows, they are what they
-were before, and that there are n has the probability ``n^n e^-n / n!``, which is at least
+independent and Poisson. The event that N_v is c, the number of public rows that equal v, has a
+probability of at most ``c^c e^-c / c!``, which is at most 1/e for c = 1, 2, ... So t or more count
+with a probability of at most ``P(Bin(u, 1/e) >= t)``. Given that there are n rows, they are what
+they were before, and that there are n has the probability ``n^n e^-n / n!``, which is at least
 ``1 / (e sqrt(n))`` (Stirling). The lemma holds for what any function makes of rows as well.
 
-So tables of which many rows are equal by chance, such as some columns of yes and no, are taken.
-Where public rows are refused, that chance is below 1e-6; about 20 of them are needed for that.
+So tables in which many rows are equal by chance, such as some columns of yes and no, are accepted.
+If public rows are refused, that probability is below 1e-6; about 20 of them are needed for that.
 
-Rows are compared as they are, in float32, and as whoever may have copied them has rounded them: to
-decimals, to significant digits, or to half precision. How that was shows in the public rows alone,
-so that the lemma holds for each of these up to four comparisons. Rows to which noise was added,
-however little, are not found: no rounding tells whether two of them are near by chance.
+Rows are compared unchanged, in float32, and as someone who copied them may have rounded them: to
+decimals, to significant digits, or to half precision. The kind of rounding shows in the public rows
+alone, so that the lemma holds for each of these up to four comparisons. Rows to which noise was
+added, however little, are not found: no rounding shows whether two of them are near by chance.
 """
 
 from __future__ import annotations
@@ -43,23 +43,24 @@ from dpsubspace._core.ground.arrays import slices
 from dpsubspace._core.ground.checks import is_elsewhere
 from dpsubspace._core.rows.remote import for_each_part
 
-# Chance that a set is refused which was chosen without looking at the private rows.
+# Probability that a set is refused that was chosen without looking at the private rows.
 _CHANCE = 1e-6
 
-# Columns that are compared first, rows of which these are looked at together, and entries of those
-# that are left.
+# Number of columns that are compared first, of their rows that are processed together, and of
+# entries of the remaining rows that are.
 _FIRST, _ROWS, _ENTRIES = 8, 1 << 14, 1 << 20
-# The same columns where entries are rounded, which takes longer than to compare them.
+# The number of first columns if entries are rounded, which takes longer than to compare them.
 _FEW = 3
 
-# Rows of a set that tell how it was rounded, and fewest rows of one that is looked at for that.
+# Rows of a set from which its rounding is inferred, and the least rows of a set for that.
 _TOLD, _LEAST = 64, 20
 
 
 def refuse_private(given: Any, X: Any, sets: Sequence[Any]) -> None:
-    """ValueError where what a fit was `given` as public are private rows or targets.
+    """Raise ValueError if sets `given` to a fit as public are private rows or targets.
 
-    `X` are its rows and `sets` its public ones, checked, in the order in which they were given.
+    `X` are the private rows and `sets` the public ones, checked, in the order in which they were
+    given.
     """
     refuse_shared(given.X, named_sets("X_public", given.X_public))
     refuse_shared(given.y, named_sets("y_public", given.y_public), "y")
@@ -67,10 +68,10 @@ def refuse_private(given: Any, X: Any, sets: Sequence[Any]) -> None:
 
 
 def refuse_private_rows(X: Any, public: Mapping[str, Any]) -> None:
-    """ValueError where half of the rows of a public set, by its name, are rows of `X`.
+    """Raise ValueError if half of the rows of a public set, by its name, are rows of `X`.
 
-    Rows are those of arrays, sparse matrices and tables (of numbers and codes); those of `X` may
-    lie elsewhere.
+    Rows are those of arrays, sparse matrices and tables (of numbers and codes); those of `X` may be
+    remote.
     """
     if not public:
         return
@@ -91,9 +92,9 @@ def refuse_private_rows(X: Any, public: Mapping[str, Any]) -> None:
 
 
 def refuse_shared(X: Any, public: Mapping[str, Any], rows: str = "X") -> None:
-    """ValueError where a public set, or labels of it, is the object `X` or shares its memory.
+    """Raise ValueError if a public set, or its labels, is the object `X` or shares its memory.
 
-    Both are as they were given. Messages call `X` by the name in `rows`.
+    Both are in the form that the user passed. Messages call `X` by the name in `rows`.
     """
     for name, given in public.items():
         if given is not None and (given is X or _share_memory(given, X)):
@@ -104,9 +105,9 @@ def refuse_shared(X: Any, public: Mapping[str, Any], rows: str = "X") -> None:
 
 
 def named_sets(name: str, given: Any) -> dict[str, Any]:
-    """Public sets by what messages call them: those of a tuple, a dict, or the one that is given.
+    """Return public sets by their names in messages: those of a tuple, a dict, or a single set.
 
-    Of a dict each entry may be a tuple, which is the union of its sets.
+    Each entry of a dict may be a tuple, which is the union of its sets.
     """
     if given is None:
         return {}
@@ -119,7 +120,7 @@ def named_sets(name: str, given: Any) -> dict[str, Any]:
 
 
 def by_name(name: str, given: Any, sets: Iterable[Any]) -> dict[str, Any]:
-    """Checked sets by the names of those that were given, one for each entry of a dict."""
+    """Return checked sets by the names of the given ones, one for each entry of a dict."""
     known = given if isinstance(given, Mapping) else None
     names = named_sets(name, given) if known is None else [f"{name}[{key!r}]" for key in known]
     return dict(zip(names, sets, strict=False))
@@ -129,8 +130,8 @@ def by_name(name: str, given: Any, sets: Iterable[Any]) -> dict[str, Any]:
 
 
 def _share_memory(one: Any, other: Any) -> bool:
-    """Whether two arrays, matrices or frames hold some entries in common, as far as is known."""
-    work: Any = 10_000  # stubs of NumPy know of two values only
+    """Return whether two arrays, matrices or frames are known to share entries."""
+    work: Any = 10_000  # stubs of NumPy know two values only
     for part, own in zip(_memory(one), _memory(other), strict=False):
         try:
             if np.shares_memory(part, own, max_work=work):
@@ -141,9 +142,9 @@ def _share_memory(one: Any, other: Any) -> bool:
 
 
 def _memory(rows: Any) -> Iterable[np.ndarray]:
-    """Arrays that rows lie in: of a frame those of its columns, which a copy of it has not."""
+    """Return the arrays that hold rows: of a frame its columns, which a copy does not share."""
     if sparse.issparse(rows):
-        entries = getattr(rows, "data", None)  # none of a dictionary of keys
+        entries = getattr(rows, "data", None)  # none for a dictionary of keys
         return [] if entries is None else [entries]
     if isinstance(rows, np.ndarray):
         return [rows]
@@ -158,21 +159,21 @@ def _memory(rows: Any) -> Iterable[np.ndarray]:
 
 @dataclass(frozen=True)
 class _Form:
-    """How a set was rounded: each column by its own number, and by 0 where it was not."""
+    """Rounding of a set: a number for each column, 0 if it was not rounded."""
 
     words: str
     function: Callable[[np.ndarray, np.ndarray], np.ndarray]
     numbers: np.ndarray  # (n_columns,)
 
     def of(self, entries: np.ndarray, columns: Any) -> np.ndarray:
-        """The same entries of some columns, rounded as well."""
+        """Return the same entries of `columns`, rounded."""
         numbers = self.numbers if columns is None else self.numbers[columns]
         found = self.function(entries, numbers)
         return found if numbers.all() else np.where(numbers > 0, found, entries)
 
     @classmethod
     def all_of(cls, entries: np.ndarray) -> list[_Form]:
-        """All ways in which a set may have been rounded, by some of its rows."""
+        """Return all ways in which a set may have been rounded, by some of its rows."""
         some = entries[:: max(1, len(entries) // _TOLD)]
         found = []
         for words, function, most in _ROUNDED:
@@ -193,8 +194,8 @@ def _to_decimals(entries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 def _to_digits(entries: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     places = np.floor(np.log10(np.abs(entries)))
-    places = np.where(np.abs(places) < _LONGEST, places, 0).astype(np.intp)  # of 0 and of no number
-    sizes = _POWERS[numbers - 1 - places]  # from the end for what is below 0
+    places = np.where(np.abs(places) < _LONGEST, places, 0).astype(np.intp)  # for 0 and NaN
+    sizes = _POWERS[numbers - 1 - places]  # from the end for negative ones
     return np.rint(entries * sizes) / sizes
 
 
@@ -202,12 +203,12 @@ def _to_half(entries: np.ndarray, _: np.ndarray) -> np.ndarray:
     return entries.astype(np.float16).astype(np.float64)
 
 
-# Powers of 10, of negative exponents from the end, for entries that are not larger than float32 is.
+# Powers of 10, negative exponents from the end, for entries not larger than those of float32.
 _LONGEST = 46
 _POWERS = 10.0 ** np.concatenate([np.arange(_LONGEST + 6), np.arange(-_LONGEST - 6, 0)])
 
-# What rows are compared as, besides as they are: in words, how, and up to which number. A number is
-# one more than that of decimals, or that of digits.
+# Roundings with which rows are compared, besides without: in words, the function, and the largest
+# number. The number is one more than that of decimals, or that of digits.
 _ROUNDED = (
     ("rounded to decimals", _to_decimals, 6),
     ("rounded to significant digits", _to_digits, 5),
@@ -221,13 +222,13 @@ class _Sought:
 
     keys: np.ndarray  # (u,): of rows, sorted
     times: np.ndarray  # (u,)
-    columns: np.ndarray  # Some that tell rows apart
-    first: np.ndarray  # Keys of rows by these alone, sorted
+    columns: np.ndarray  # Columns that distinguish rows
+    first: np.ndarray  # Keys of rows by these columns alone, sorted
     form: _Form | None = None  # How private rows are rounded before they are compared
 
     @classmethod
     def each_of(cls, sets: Iterable[Any]) -> list[_Sought]:
-        """Rows as they are, and as those that they may be rounded ones of."""
+        """Return unchanged rows, and each way in which they may have been rounded."""
         entries = np.concatenate([_entries(rows) for rows in sets])
         with np.errstate(all="ignore"):
             forms = [] if len(entries) < _LEAST else _Form.all_of(entries.astype(np.float64))
@@ -242,11 +243,11 @@ class _Sought:
         return cls(keys, times, columns, np.unique(_keys(entries[:, columns])), form)
 
     def counts(self, rows: Any, n: int) -> np.ndarray:
-        """How often each of them is among n rows."""
+        """Return how often each of the rows is among n rows."""
         near = []
         for some in slices(n, _ROWS):
             if self.form is not None and not some.start and self._changes_nothing(rows, some):
-                break  # which the comparison of rows as they are has seen
+                break  # the comparison of unchanged rows has found these
             keys = _keys(_entries(rows, some, self.columns, self.form))
             near.append(some.start + np.flatnonzero(_places(self.first, keys) >= 0))
         found = np.zeros(len(self.keys), dtype=np.int64)
@@ -257,24 +258,24 @@ class _Sought:
         return found
 
     def _changes_nothing(self, rows: Any, some: slice) -> bool:
-        """Whether some rows are as they were once they are rounded."""
+        """Return whether rounding leaves these rows unchanged."""
         some = slice(some.start, min(some.stop, some.start + _TOLD))
         rounded = _entries(rows, some, None, self.form)
         return np.array_equal(_entries(rows, some), rounded, equal_nan=True)
 
     def are_private(self, counts: Any, n: int) -> bool:
-        """Whether as many of them are private as chance does not explain, and half of them."""
+        """Return whether half of the rows are private, and more than chance explains."""
         u, t = len(self.keys), int(np.count_nonzero(counts == self.times))
         return 2 * t >= u and not explained_by_chance(t, u, n)
 
 
 def explained_by_chance(t: int, u: int, n: int) -> bool:
-    """Whether t of u different rows may be among n others by chance, as the lemma bounds that."""
+    """Return whether t of u different rows may be among n others by chance, by the lemma."""
     return not t or math.e * math.sqrt(n) * special.bdtrc(t - 1, u, 1 / math.e) > _CHANCE
 
 
 def _counts(sets: tuple[_Sought, ...], rows: Any) -> tuple[list[np.ndarray], int]:
-    """How often each row that is sought is among those of a part, and how many there are."""
+    """Count each public row among the rows of a part; also return the number of these."""
     n = (rows.numbers if hasattr(rows, "numbers") else rows).shape[0]
     return [sought.counts(rows, n) for sought in sets], n
 
@@ -288,14 +289,14 @@ def _width(rows: Any) -> int:
 def _entries(
     rows: Any, some: Any = slice(None), columns: Any = None, form: _Form | None = None
 ) -> np.ndarray:
-    """Some entries of rows, in float32, which tells nearly all numbers apart."""
+    """Return some entries of rows, in float32, which distinguishes nearly all numbers."""
     if hasattr(rows, "numbers"):  # a table: nothing is encoded yet
         found: Any = np.column_stack([rows.numbers[some], rows.codes[some]])
     else:
         found = rows[some]
     found = found if columns is None else found[:, columns]
     found = found.toarray() if sparse.issparse(found) else found
-    with np.errstate(all="ignore"):  # of what is beyond float32
+    with np.errstate(all="ignore"):  # for entries beyond float32
         if form is not None:
             found = form.of(np.asarray(found, dtype=np.float64), columns)
         return _short(found)
@@ -306,7 +307,7 @@ def _short(entries: Any) -> np.ndarray:
 
 
 def _keys(entries: np.ndarray) -> np.ndarray:
-    """A number of 64 bits for each row, by which different rows differ but for rare chance."""
+    """Return 64-bit keys of rows, which differ for different rows but for rare chance."""
     entries = np.where(np.isnan(entries), np.float32(np.nan), entries + np.float32(0.0))
     bits = entries.view(np.uint32).astype(np.uint64)
     bits += np.arange(1, entries.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -317,6 +318,6 @@ def _keys(entries: np.ndarray) -> np.ndarray:
 
 
 def _places(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Place of each key among sorted ones, -1 where it is none of them."""
+    """Return the position of each key among sorted ones, -1 if it is none of them."""
     found = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return np.where(known[found] == keys, found, -1)

@@ -1,11 +1,11 @@
-"""Which rows an estimator was fitted to, as far as this process can tell.
+"""Rows that an estimator was fitted to, as far as this process knows.
 
-Rows are told by the object that was given, or the memory that they lie in, and by what is in them,
-whatever container they come in. For the latter some rows of the last fit are kept as numbers of 64
-bits each, mixed by a secret of the process. No row is kept, nothing is written to a file or a
-pickle, and nothing keeps rows alive.
+Rows are recognised by the object that was passed, or the memory that they lie in, and by their
+content, in any container. For the content, some rows of the last fit are kept as numbers of 64 bits
+each, mixed by a secret of the process. No row is kept, nothing is written to a file or a pickle,
+and nothing keeps rows alive.
 
-Warnings follow from this. What they tell is what the refusal of private rows as public ones tells
+Warnings follow from this. They reveal the same as the refusal of private rows as public ones
 (:mod:`dpsubspace._core.rows.same_rows`), by the same rule: half of the rows and more than chance
 explains, so that honest use never gets near it.
 """
@@ -27,7 +27,7 @@ from dpsubspace._core.ground.arrays import slices
 from dpsubspace._core.ground.checks import is_elsewhere
 from dpsubspace._core.rows.same_rows import explained_by_chance
 
-# Owner of the rows of the last fit of each estimator, and where its rows lie in it.
+# Owner of the rows of the last fit of each estimator, and the position of its rows in it.
 _SEEN: weakref.WeakKeyDictionary[Any, tuple[weakref.ref[Any], dict[str, Any] | None]] = (
     weakref.WeakKeyDictionary()
 )
@@ -38,13 +38,13 @@ _KEYS: weakref.WeakKeyDictionary[Any, _Keys] = weakref.WeakKeyDictionary()
 # Steps that an exact comparison of two regions of memory may take; they are few for plain slices.
 _WORK = 10_000
 
-# Rows of which keys are kept at most and at least, and entries that are read for that: a fit that
-# pays for noise takes a hundred times as long, whatever the shape of its rows.
+# Most and fewest rows whose keys are kept, and entries that are read for that: a fit that pays for
+# noise takes a hundred times as long, whatever the shape of its rows.
 _MOST, _LEAST, _ENTRIES = 4096, 64, 1 << 16
 
 
 def note_rows(estimator: Any, X: Any, rows: Any) -> None:
-    """Remember what an estimator is about to be fitted to: `X` as it was given, and its rows."""
+    """Remember the data of the next fit of an estimator: `X` as it was passed, and its rows."""
     owner = _owner(X)
     for known in (_SEEN, _ROWS, _KEYS):
         known.pop(estimator, None)
@@ -55,22 +55,22 @@ def note_rows(estimator: Any, X: Any, rows: Any) -> None:
 
 
 def keep_keys(estimator: Any) -> None:
-    """Keep what tells the rows of a fit that is about to release something."""
+    """Keep keys of the rows of a fit that is about to release something."""
     known = _ROWS.pop(estimator, None)
     rows = None if known is None else known()
     if rows is None:
         return
-    with suppress(Exception):  # of rows that no numbers can be made of
+    with suppress(Exception):  # no numbers can be made of some rows
         rows = rows if _all_numbers(rows) else estimator._rows_as_fitted(rows)
         if _all_numbers(rows):
             _KEYS[estimator] = _Keys.of(rows)
 
 
 def has_seen(model: Any, X: Any) -> bool:
-    """Whether `X` has rows that a model itself, and none inside of it, is known to be fitted to."""
+    """Return whether a model itself, and none inside of it, is known to be fitted to `X`."""
     try:
         return _is_in_memory(model, X) or _is_equal(model, X)
-    except TypeError:  # no estimator that can be referred to
+    except TypeError:  # estimators without weak references
         return False
 
 
@@ -93,14 +93,14 @@ def _is_in_memory(model: Any, X: Any) -> bool:
 
 
 def _owner(X: Any) -> Any:
-    """What owns the memory of an array; anything else is its own owner."""
+    """Return the owner of an array's memory; anything else is its own owner."""
     while isinstance(X, np.ndarray) and isinstance(X.base, np.ndarray):
         X = X.base
     return X
 
 
 def _region(X: Any, owner: Any) -> dict[str, Any] | None:
-    """Where the rows of an array lie in what owns them; None for all of it."""
+    """Return the region of an array's rows in their owner; None for all of it."""
     if X is owner or not isinstance(X, np.ndarray):
         return None
     offset = X.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
@@ -127,7 +127,7 @@ class _Keys:
         return cls(_keys([part[some] for part in parts]), n, n_columns)
 
     def are_of(self, rows: Any) -> bool:
-        """Whether half of `rows` are rows of the fit, or half of the rows of the fit are there."""
+        """Return whether half of `rows` are rows of the fit, or half of these are in `rows`."""
         parts = _parts(rows)
         if sum(part.shape[1] for part in parts) != self.n_columns:
             return False
@@ -139,7 +139,7 @@ class _Keys:
 
 
 def _are_among(some: np.ndarray, others: np.ndarray) -> bool:
-    """Whether half of the keys are among the others, each as often as there: more than chance."""
+    """Return whether half of the keys are among the others, equally often: more than chance."""
     keys, times = np.unique(some, return_counts=True)
     known, counts = np.unique(others, return_counts=True)
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
@@ -151,27 +151,27 @@ def _is_equal(model: Any, X: Any) -> bool:
     known = _KEYS.get(model)
     if known is None or is_elsewhere(X):
         return False
-    with suppress(Exception):  # where X is not what the model takes, it will say so itself
+    with suppress(Exception):  # if the model does not accept X, it will raise an error itself
         return known.are_of(model._rows_as_fitted(X))
     return False
 
 
 def _parts(rows: Any) -> list[Any]:
-    """Arrays or matrices that the columns of rows lie in."""
+    """Return the arrays or matrices that hold the columns of rows."""
     if hasattr(rows, "numbers") and hasattr(rows, "codes"):  # a table
         return [rows.numbers, rows.codes]
     return [rows] if len(getattr(rows, "shape", ())) == 2 and rows.shape[0] else []
 
 
 def _all_numbers(rows: Any) -> bool:
-    """Whether rows are in their final form, in memory."""
+    """Return whether rows are in their final form, in memory."""
     parts = _parts(rows)
     known = [part for part in parts if sparse.issparse(part) or isinstance(part, np.ndarray)]
     return bool(parts) and len(known) == len(parts) and all(p.dtype.kind in "biuf" for p in known)
 
 
 def _keys(parts: Iterable[Any]) -> np.ndarray:
-    """A number of 64 bits for each row, by which different rows differ but for rare chance."""
+    """Return 64-bit keys of rows, which differ for different rows but for rare chance."""
     found: Any = 0
     for i, part in enumerate(parts):
         found = found + _sums(part, _weights(part.shape[1], i))
@@ -180,7 +180,7 @@ def _keys(parts: Iterable[Any]) -> np.ndarray:
 
 
 def _sums(part: Any, weights: np.ndarray) -> np.ndarray:
-    """Sum over the entries of each row, in float32, of their bits times the weight of a column."""
+    """Sum, over the entries of each row, in float32, their bits times a column's weight."""
     if sparse.issparse(part):
         part = sparse.csr_array(part)
         terms = _bits(part.data) * weights[part.indices]
@@ -193,14 +193,14 @@ def _sums(part: Any, weights: np.ndarray) -> np.ndarray:
 
 
 def _bits(entries: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):  # of what is beyond float32
+    with np.errstate(all="ignore"):  # for entries beyond float32
         entries = entries.astype(np.float32) + np.float32(0.0)  # 0 for -0
     return entries.view(np.uint32).astype(np.uint64)
 
 
 @lru_cache(maxsize=8)
 def _weights(n_columns: int, part: int) -> np.ndarray:
-    """Odd numbers of this process, one for each column."""
+    """Return odd numbers of this process, one for each column."""
     drawn = np.random.default_rng([_SECRET, part]).integers(1 << 63, size=n_columns)
     return 2 * drawn.astype(np.uint64) + np.uint64(1)
 

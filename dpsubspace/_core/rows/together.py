@@ -1,20 +1,21 @@
 """Rows of persons in parts: all rows of a person are brought to one part, by a public hash.
 
-Each part deals its rows out to all parts, and each part gathers what it is dealt: rows go from
-worker to worker, and none comes to the client. Which part a person's rows go to follows from the
-name of the person and from nothing else, whether they are rows of numbers, rows of a table as its
-schema has read them, or what a model says of rows. Parts take one range of hashes after another,
-and persons of a part are in the order of their hashes, so that persons have the same numbers
-whatever the number of workers. Rows of a person keep their order.
+Each part distributes its rows to all parts, and each part gathers what it receives: rows go from
+worker to worker, and none comes to the client. The part for a person's rows follows from the name
+of the person and from nothing else, for rows of numbers, rows of a table as its schema has read
+them, and outputs of a model for rows. Parts have consecutive ranges of hashes, and persons of a
+part are in the order of their hashes, so that persons have the same numbers whatever the number of
+workers. Rows of a person keep their order.
 
-Privacy: a part then holds all rows of each of its persons, and what is added up over it is what a
-fit in memory adds up over these persons. Each person is in exactly one part, so that the total over
-all parts is a sum over persons with the bounds that it has in memory: a person who becomes null, or
-is replaced, brings other numbers to one term of it, and all other persons bring theirs (who the
-persons are, by name, is the same in both of two neighbours). Their place in a chunk may change, as
-in memory: :meth:`~dpsubspace._core.rows.records.Records.slack` counts the whole rounding of both
-sums for records of several rows, in whatever order and chunks they are added. The number of persons
-is public. How many rows they have is private, in all parts together as in each of them.
+Privacy: a part then holds all rows of each of its persons, and a sum over the part is the sum of a
+fit in memory over these persons. Each person is in exactly one part, so that the total over all
+parts is a sum over persons with the bounds that it has in memory: a person who becomes null, or is
+replaced, contributes other numbers to one term of it, and the contributions of all other persons
+are the same (who the persons are, by name, is the same in both of two neighbours). Their position
+in a chunk may change, as in memory: :meth:`~dpsubspace._core.rows.records.Records.slack` counts the
+whole rounding of both sums for records of several rows, in whatever order and chunks they are
+added. The number of persons is public. The number of their rows is private, in all parts together
+as in each of them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-# Who each row belongs to, by name, until the rows of each person are together.
+# The person of each row, by name, until the rows of each person are together.
 NAMES = "names"
 
-# Of a part: the number of the person of each row, from 0, and how many persons there are.
+# In a part: the number of the person of each row, from 0, and how many persons there are.
 PERSONS, HELD = "persons", "held"
 
 # Whether the person of each row is no null record: for tests and audits alone.
@@ -34,7 +35,7 @@ PRESENT = "present"
 
 
 def dealt(arrays: dict[str, np.ndarray], n_parts: int) -> list[dict[str, np.ndarray]]:
-    """Rows of a part for each of all parts, in the order that they have."""
+    """Split the rows of a part into rows for each of all parts, in their order."""
     hashes = hashes_of(arrays[NAMES])
     # Ranges of hashes of the same length; the product with their upper halves cannot overflow.
     place = (hashes >> np.uint64(32)) * np.uint64(n_parts) >> np.uint64(32)
@@ -48,7 +49,7 @@ def dealt(arrays: dict[str, np.ndarray], n_parts: int) -> list[dict[str, np.ndar
 
 
 def gathered(pieces: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What a part is dealt by all parts, one person after another; ValueError for mixed names."""
+    """Join the rows that a part receives, person by person; raise ValueError for mixed names."""
     joined = joined_names([piece[NAMES] for piece in pieces])
     names, index = np.unique(joined, return_inverse=True)
     arrays = {
@@ -66,11 +67,11 @@ def gathered(pieces: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def joined_names(names: list[np.ndarray]) -> np.ndarray:
-    """Names of several blocks; ValueError where they are of different types.
+    """Return the names of several blocks; raise ValueError if they are of different types.
 
-    1 and "1" would be two persons. Text is as wide as the longest name of a block, and of a block
-    without rows it is not known what its names would be. Numbers of a block are integers where all
-    of them are whole, so that those of one column can be of two types: 5 and 5.0 are one person.
+    1 and "1" would be two persons. Text is as wide as the longest name of a block, and for a block
+    without rows the type of its names would not be known. Numbers of a block are integers if all of
+    them are whole, so that those of one column can be of two types: 5 and 5.0 are one person.
     """
     some = [each for each in names if len(each)] or names[:1]
     if {each.dtype for each in some} == {np.dtype(np.int64), np.dtype(np.float64)}:
@@ -85,9 +86,9 @@ def joined_names(names: list[np.ndarray]) -> np.ndarray:
 
 
 def hashes_of(names: np.ndarray) -> np.ndarray:
-    """A public hash of each name, 64 bits, which is the same for equal names in any block.
+    """Return a public hash of each name, 64 bits, which is the same for equal names in any block.
 
-    A number that is whole has that of the integer, whatever other numbers lie beside it.
+    A number that is whole has the hash of the integer, whatever other numbers lie beside it.
     """
     if not len(names):
         return np.empty(0, dtype=np.uint64)
@@ -95,7 +96,7 @@ def hashes_of(names: np.ndarray) -> np.ndarray:
         width = names.dtype.itemsize // 4
         letters = np.ascontiguousarray(names).view(np.uint32).reshape(len(names), width)
         words, factor = np.zeros(len(names), dtype=np.uint64), 1
-        for column in letters.T:  # what is behind the end of a shorter name is 0
+        for column in letters.T:  # characters behind the end of a shorter name are 0
             words += column * np.uint64(factor)
             factor = factor * _FACTOR % 2**64
     elif names.dtype.kind == "f":
@@ -107,7 +108,7 @@ def hashes_of(names: np.ndarray) -> np.ndarray:
 
 
 def whole(values: np.ndarray) -> np.ndarray:
-    """Whether floats are integers that are the same in either type."""
+    """Return whether floats are integers that are the same in either type."""
     return (np.abs(values) < _WHOLE) & (values == np.rint(values))
 
 
@@ -115,7 +116,7 @@ _WHOLE, _FACTOR = 2.0**53, 0x9E3779B97F4A7C15
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Words of which each bit depends on all bits (the finaliser of Steele, Lea, Flood, 2014)."""
+    """Mix words: each bit depends on all bits (the finaliser of Steele, Lea, Flood, 2014)."""
     words = words + np.uint64(_FACTOR)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -123,13 +124,13 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 
 
 def parts_of_persons(persons: np.ndarray, held: np.ndarray, steps: float) -> np.ndarray:
-    """Part of its person that each row is: see ``Records.of_groups``."""
+    """Return each row's part of its person: see ``Records.of_groups``."""
     counts = np.bincount(persons, minlength=int(held[0]))
     return (np.floor(steps / np.maximum(counts, 1)) / steps)[persons]
 
 
 def name_array(values: Any) -> np.ndarray:
-    """Names of a block in one of a few types: 64 bits, or text."""
+    """Return the names of a block in one of a few types: 64 bits, or text."""
     kind = values.dtype.kind
     if kind in "biu":
         if kind == "u" and len(values) and values.max() >= 2**63:
