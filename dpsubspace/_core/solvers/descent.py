@@ -243,7 +243,7 @@ STEPS = "steps"
 
 
 class Step(Protocol):
-    """How the gradients of the records become one noisy gradient."""
+    """A step, which turns the gradients of the records into one noisy gradient."""
 
     @property
     def budget_shares(self) -> tuple[float, ...]:
