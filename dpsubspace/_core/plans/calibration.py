@@ -1,11 +1,12 @@
 """The plan of a private recalibration: from its parameters to the map of probabilities.
 
-Where to check the privacy claim: :meth:`CalibrationPlan.run` is the whole fit. What a row brings to
-a candidate is in ``_temperature_sums`` and ``_sigmoid_sums``. How far one record moves the scores
-of candidates is bounded by ``root_scores`` in ``_core/statistics/score_cells.py``. The choice is
-drawn by ``release_choice`` in ``_core/release/mechanisms.py``. The event is made by
-``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the
-noise from the same budget.
+Where to check the privacy claim: :meth:`CalibrationPlan.run` is the whole fit. What a row
+contributes to a candidate is in ``_temperature_sums`` and ``_sigmoid_sums``. How far one record
+moves the scores of candidates is bounded by ``root_scores`` in
+``_core/statistics/score_cells.py``. The choice is drawn by ``release_choice`` in
+``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
+``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
+budget.
 """
 
 from __future__ import annotations
@@ -27,36 +28,38 @@ from dpsubspace._core.rows.records import ROW, Records
 from dpsubspace._core.statistics.score_cells import counted, root_scores, sums_of_records
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Binary logarithms of slopes, in steps of 1 / _STEPS for the temperature and 1 / 8 beside
-# intercepts.
+# Binary logarithms of slopes: in steps of 1 / _STEPS for the temperature, and of 1 / 8 together
+# with intercepts.
 _LEAST, _MOST, _STEPS = -5, 3, 16
 _INTERCEPTS = np.arange(-48, 49) / 8
 
 # Log-odds are counted in cells of this width, up to this size.
 _WIDTH, _LARGEST = 1 / 16, 16.0
 
-# What is far from the mark is cut, which few rows need because of noise: to `_CUT` at least, for a
-# slope alone and beside an intercept. It counts for too little then, so that many rows cut less, by
-# a root: of how much all records tell, over `_FINE`. At the end it is log loss that is least.
+# Contributions far from the mark are clipped, since noise requires that for few rows: to `_CUT` at
+# least, for a slope alone and beside an intercept. They count for too little then, so with many
+# rows they are clipped less: at the root of the evidence of all records, over `_FINE`. In the end,
+# log loss is minimised.
 _CUT = {"temperature": 3.0, "sigmoid": 1.0}
 _FINE = {"temperature": 16.0, "sigmoid": 100.0}
 _WHOLE = 300.0
 
 # Distances from "no change" over which the prior falls by a factor of e: for slopes above 1, whose
-# harm has no bound, for those below, and for intercepts. All constants here were chosen on models
-# of the data sets that benchmarks/repro_calibration.py says were seen, their test rows included.
+# harm has no bound, for slopes below 1, and for intercepts. All constants here were chosen on
+# models of the data sets that benchmarks/repro_calibration.py reports as seen, their test rows
+# included.
 _ABOVE, _BELOW, _SHIFT = 0.12, 0.25, 0.25
 
-# What a record usually tells of a slope, for what is taken off the result because of noise.
+# Usual evidence of a record about a slope, used to shrink the result because of noise.
 _USUAL, _SPREAD = 0.1, 0.2
 
-# Product of epsilon and the number of records below which noise hides what there is to find.
+# Product of epsilon and the number of records below which noise hides the correction.
 _FEWEST = 50.0
 
 
 @dataclass(frozen=True)
 class CalibrationMap:
-    """What is done to log-probabilities; "no change" as it comes."""
+    """Slope and intercept of a map of log-probabilities; the defaults mean "no change"."""
 
     slope: float = 1.0
     intercept: float = 0.0
@@ -68,7 +71,7 @@ class CalibrationPlan(Plan):
     method: str
 
     def worth_it(self, n_samples: int) -> bool:
-        """Whether so many records can tell anything above the noise, by public sizes."""
+        """Return whether this many records can show anything above the noise, by public sizes."""
         epsilon = self.target.epsilon
         assert epsilon is not None
         apart = 1 if self.target.neighboring_relation == "zero_out" else 2
@@ -86,7 +89,7 @@ class CalibrationPlan(Plan):
         n = ready.records.n
         find = _temperature_sums if self.method == "temperature" else _sigmoid_sums
         scale, doubled = releases.budget.scales["map"], 1 + (not self._zero_out)
-        strength = scale / (2 * doubled)  # of what one candidate is better by than another
+        strength = scale / (2 * doubled)  # strength of the lead of one candidate over another
         cut = self._cut(n * strength)
         slopes, intercepts, totals, slack = find(ready.said, ready.targets, ready.records, cut)
         public = np.zeros(len(slopes))
@@ -96,14 +99,14 @@ class CalibrationPlan(Plan):
         best = releases.choice("map", scores)
         kept = 1.0
         if self.target.private:
-            # Noise and prior alone would give about so much, which is taken off.
+            # Noise and prior alone would give about this length, which is subtracted.
             off = 1 / (1 / _SPREAD + _USUAL / cut * n * strength)
             length = math.hypot(slopes[best], intercepts[best])
             kept = max(0.0, 1 - off / length) if length else 0.0
         return CalibrationMap(math.exp(kept * slopes[best]), kept * intercepts[best])
 
     def _cut(self, evidence: float) -> float:
-        """Where to cut, by how much all records together can tell."""
+        """Return where to clip, by the evidence of all records together."""
         wide = max(_CUT[self.method], math.sqrt(evidence / _FINE[self.method]))
         return min(wide, _WHOLE)
 
@@ -112,17 +115,17 @@ class CalibrationPlan(Plan):
         return self.target.neighboring_relation == "zero_out"
 
 
-# What records bring to candidates -----------------------------------------------------------
+# Contributions of records to candidates -----------------------------------------------------
 
 
 def _temperature_sums(
     logs: Any, codes: Any, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
+    """Return logarithms of slopes, intercepts of 0, and the sum of each slope with its slack.
 
     A row contributes ``(E T - T_y) / c``, where T are logarithms of probabilities less the largest,
     cut to [-c, 0], and the mean is over labels that are drawn by the probabilities themselves.
-    Cutting does not bias the root: where they are right, the mean is 0 at any cut.
+    Cutting does not bias the root: where the probabilities are right, the mean is 0 at any cut.
     """
     slopes = np.arange(_LEAST * _STEPS, _MOST * _STEPS + 1) / _STEPS * math.log(2)
     totals, slack = sums_of_records(_too_sure(logs, codes, slopes, cut), records)
@@ -132,7 +135,7 @@ def _temperature_sums(
 def _too_sure(
     logs: np.ndarray, codes: np.ndarray, slopes: np.ndarray, cut: float
 ) -> Iterator[np.ndarray]:
-    """What rows bring to each slope."""
+    """Contributions of rows to each slope."""
     behind = logs - logs.max(axis=1, keepdims=True)
     rows = np.arange(len(codes))
     for slope in np.exp(slopes):
@@ -146,12 +149,12 @@ def _too_sure(
 def _sigmoid_sums(
     logs: Any, codes: Any, records: Records, cut: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Logarithms of slopes, intercepts, and the sum of each pair with its slack.
+    """Return logarithms of slopes, intercepts, and the sum of each pair with its slack.
 
     A row contributes ``(p - y) (s, 1) / sqrt(c^2 + s^2)``, with s its log-odds before the map and p
-    its probability after it: the gradient of a log loss with weights that are the same for each
-    pair, so that it is convex and only one pair gives nearly 0, however small a slope is.
-    Counts of labels in narrow cells of log-odds say all that is needed, and are exact; a sum over
+    its probability after the map: the gradient of a log loss with weights that are the same for
+    each pair. So this loss is convex, and only one pair gives nearly 0, however small a slope is.
+    Counts of labels in narrow cells of log-odds are all that is needed, and are exact; a sum over
     the cells that are not empty is then off by rounding of as many terms or fewer.
     """
     centres = np.arange(-_LARGEST, _LARGEST + _WIDTH, _WIDTH)
@@ -177,7 +180,7 @@ def _cells_of_odds(logs: np.ndarray, codes: np.ndarray, n_cells: int) -> np.ndar
 
 
 def _penalties(slopes: np.ndarray, intercepts: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of what a candidate is held to be worth before any rows are seen."""
+    """Minus the logarithm of the prior weight of a candidate, before any rows are seen."""
     return np.hypot(slopes / np.where(slopes > 0, _ABOVE, _BELOW), intercepts / _SHIFT)
 
 

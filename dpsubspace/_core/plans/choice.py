@@ -1,4 +1,4 @@
-"""A private choice among public data sets: pure differential privacy at the price of one index.
+"""Private choice among public data sets: pure differential privacy at the price of one index.
 
 Where to check the privacy claim: :meth:`ChoicePlan.run` is all of it. What a record contributes to
 the score of a set is bounded by ``ScoreTotal`` in ``_core/statistics/score_cells.py``, the choice
@@ -30,7 +30,7 @@ from dpsubspace._core.statistics.score_cells import ScoreTotal
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Scores of sets ---------------------------------------------------------------------------------
-# What private records say of public sets: numbers in [0, 1], by method.
+# Scores that private records give to public sets: numbers in [0, 1], by method.
 
 # Entries of pairs of rows that are compared at once (64 MiB).
 _ENTRIES = 1 << 23
@@ -41,21 +41,21 @@ _FARTHEST = 1e100
 
 @dataclass(frozen=True)
 class Scorer:
-    """Numbers in [0, 1] that records, or pairs of them, bring to each candidate."""
+    """Numbers in [0, 1] that records, or pairs of them, contribute to each candidate."""
 
-    # Records, or pairs of them, and what part each of `rows` is. Each record is in one at most.
+    # Records or pairs of records, with the share of each of `rows`. Each record is in at most one.
     units: Records
-    # (n,): rows to score: of a record, or of the two of a pair.
+    # (n,): indices of the rows to score: one array for records, two for pairs.
     rows: tuple[np.ndarray, ...]
-    # From indices of rows, one array or two, to numbers (k, n_candidates).
+    # Function of indices of rows, one array or two, that returns numbers (k, n_candidates).
     score: Callable[..., np.ndarray]
     step: int = 4096  # Rows to score at once
 
     def total(self, n_candidates: int) -> ScoreTotal:
-        """Sum over records or pairs: a null record takes its pair along.
+        """Sum over records or pairs; a null record removes its pair as well.
 
-        Privacy: pairs share no record and are drawn without looking at any, so what one record
-        can move of each candidate is the number of its own pair.
+        Privacy: pairs share no record and are drawn without looking at any record. So one record
+        can change only the number of its own pair, for each candidate.
         """
         units, weights = self.units, self.units.weights_numpy
         if units.index is None or weights is None:
@@ -96,7 +96,7 @@ def centered_energy_scorer(
     k: int,
     rng: np.random.Generator,
 ) -> Scorer:
-    """The same of the difference of two records, which no common mean has a part in."""
+    """Scorer like :func:`energy_scorer`, for differences of two records: a common mean cancels."""
     if module is not None:
         raise ValueError(
             "method='centered_energy' is for linear models: use method='energy' with a `module`."
@@ -118,7 +118,7 @@ def centered_energy_scorer(
 
 
 def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> None:
-    """ValueError where gradients of a set span fewer directions than are taken from each."""
+    """Raise ValueError if gradients of a set span fewer directions than are used from each set."""
     for name, count in zip(sets, counts, strict=True):
         if count < k:
             raise ValueError(
@@ -131,7 +131,7 @@ def _check_counts(sets: Mapping[Any, np.ndarray], counts: list[int], k: int) -> 
 def validation_scorer(
     sets: Mapping[Any, np.ndarray], X: Any, y: np.ndarray, records: Records, y_public: Any
 ) -> Scorer:
-    """Whether a model that was fitted to each set predicts the label of a record."""
+    """Scorer by whether a model that was fitted to each set predicts the label of a record."""
     if not isinstance(y_public, Mapping) or y_public.keys() != sets.keys():
         raise ValueError(
             "method='validation' needs the labels of all candidates: pass `y_public` as a dict with"
@@ -148,7 +148,7 @@ def validation_scorer(
                 f"`y_public[{name!r}]` has labels of another kind than `y`, so that none could be"
                 " equal: give both as text, or both as numbers."
             )
-        # A solver that any scipy runs without warnings.
+        # A solver that runs without warnings in every version of scipy.
         regression = LogisticRegression(solver="newton-cg", max_iter=1000)
         models[name] = make_pipeline(StandardScaler(), regression).fit(
             rows.astype(np.float64), labels
@@ -167,10 +167,10 @@ def _is_text(labels: np.ndarray) -> bool:
 
 
 def _predicted(model: Pipeline, rows: np.ndarray) -> np.ndarray:
-    """Labels by a scaler and a classifier, which would refuse what scaling brings out of range.
+    """Labels by a scaler and a classifier, with entries clipped that scaling moves out of range.
 
-    Whether one record is refused must not show: entries are cut instead. Each row has a product of
-    its own, so that a label does not depend on how many rows are beside it.
+    The classifier would refuse such entries, and whether one record is refused must not show. Each
+    row has a product of its own, so that a label does not depend on how many rows are beside it.
     """
     scaled = np.clip(model[0].transform(rows.astype(np.float64)), -_FARTHEST, _FARTHEST)
     linear: Any = model[1]
@@ -187,10 +187,10 @@ class ChoicePlan(FunctionPlan):
     name: ClassVar[str] = "select_public"
 
     target: Target
-    scorer: Scorer  # What private records say of the sets
+    scorer: Scorer  # Scores of the sets by private records
     n_sets: int
-    constants: tuple[float, ...]  # Public scores of what is no set, as shares of the largest
-    of_sets: str  # What the sets are, in words
+    constants: tuple[float, ...]  # Public scores of the constants, as shares of the largest score
+    of_sets: str  # Description of the sets, in words
 
     def assumed(self) -> tuple[str, ...]:
         return (self.of_sets,)
@@ -208,7 +208,7 @@ class ChoicePlan(FunctionPlan):
             )
 
     def run(self, ready: Any, records: Records, releases: Releases) -> int:
-        """Index of the choice, of sets and then of constants."""
+        """Return the index of the choice: first the sets are numbered, then the constants."""
         scores = self.scorer.total(self.n_sets).bounded_sum(
             *(share * self.scorer.units.n for share in self.constants)
         )

@@ -47,16 +47,16 @@ class Term:
 
 @dataclass(frozen=True)
 class Coding:
-    """How a table becomes a regression: public."""
+    """Public map of a table to a regression."""
 
     schema: Schema
     target: str
     family: str
-    references: Mapping[str, Any]  # by column of categories
+    references: Mapping[str, Any]  # reference category by column
 
     @classmethod
     def of(cls, schema: Schema, target: str, family: str, reference: Any) -> Coding:
-        """ValueError where it cannot."""
+        """Return the coding of a schema; ValueError if the schema has none."""
         if len(schema) < 2:
             raise ValueError("`schema` has the target alone: name a column that explains it.")
         if estimated := list(schema.private_ranges):
@@ -172,7 +172,7 @@ class Coding:
                     [*places, 0.0],
                 )
         directions = np.eye(len(names))
-        # The intercept is about a row of zeros in the units of the table.
+        # The intercept refers to a row of zeros in the units of the table.
         directions[0] -= places
         return tuple(
             Term(name, direction, factor, middle if i == 0 else 0.0)
@@ -208,10 +208,10 @@ class CoefficientsPlan(FunctionPlan):
 
 
 def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
-    """Warn where public sizes tell that noise hides all coefficients.
+    """Warn if public sizes show that noise hides all coefficients.
 
-    The noise of the second moment of rows, beside the largest that all of them could have in one
-    direction.
+    The noise of the second moment of rows is compared with the largest moment that all of them
+    could have in one direction.
     """
     ratio = budget.scales["moment"] * math.sqrt(2 * n_terms) / records.n
     if budget.private and ratio > 1:

@@ -1,4 +1,4 @@
-"""The plan of private conformal prediction: which rank to ask for, and the choice of a threshold.
+"""The plan of private conformal prediction: the rank to request, and the choice of a threshold.
 
 Where to check the privacy claim: :meth:`ConformalPlan.run` is the whole fit. Scores of rows are
 those of :class:`LabelSetPlan` and :class:`IntervalPlan`, of which each row has one of its own. How
@@ -31,51 +31,51 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 # correction.
 _FEWEST, _MOST = 6, 10
 
-# Octaves of errors between public bounds, and to either side of 1 without any. A candidate in 16
+# Octaves of errors between public bounds, and to either side of 1 without bounds. A candidate in 16
 # is a part of each octave.
 _OCTAVES, _ALL_OCTAVES = 16, 64
 
-# Log-odds of the first candidates for probabilities: there are as many up to its negative.
+# Log-odds of the first candidates for probabilities; as many candidates go up to its negative.
 _LARGEST = 8.0
 
-# Ends of public targets, where they are known.
+# Public bounds of targets, where they are known.
 Bounds = tuple[float, float] | None
 
-# Probability of sets that are far too large at which a fit warns.
+# A fit warns if sets are far too large with more than this probability.
 _UNSURE = 0.1
 
 _THRESHOLD = {"threshold": Part(1.0, kind="range")}
 
-# With this probability the coverage of one fit is below what is said of it.
+# With this probability the coverage of one fit is below the coverage that is stated.
 _UNLUCKY = 0.05
 
 
 @dataclass(frozen=True)
 class _Rank:
-    """Which rank to ask for, so that coverage holds with the noise of the choice."""
+    """Ranks to request, so that coverage holds with the noise of the choice."""
 
     n: int  # Records
     n_candidates: int  # Candidates
     # How much a distance of one rank makes a candidate less likely, as a power of e.
     strength: float
-    grouped: bool  # Whether ranks may be no whole numbers
+    grouped: bool  # Whether ranks may be other than whole numbers
 
     def wanted(self, level: float) -> int | None:
-        """Least rank at which coverage is at least `level` on average; None where there is none."""
+        """Least rank at which coverage is at least `level` on average; None if there is none."""
         enough = np.flatnonzero(self._on_average() >= level)
         return int(enough[0]) + 1 if len(enough) else None
 
     def on_average(self, rank: int) -> float:
-        """What coverage is at least, on average over rows and noise."""
+        """Lower bound on coverage, on average over rows and noise."""
         return float(self._on_average()[rank - 1])
 
     def _on_average(self) -> np.ndarray:
-        """The same for each rank from 1 to n, of which the bounds are those of the last."""
+        """Lower bound on coverage for each rank from 1 to n, with the bounds of the last rank."""
         ranks = np.arange(1, self.n + 1)
         return (ranks - np.cumsum(self._below(self.n, ranks[::-1]))) / (self.n + 1)
 
     def nearly_always(self, rank: int) -> float:
-        """What coverage is at least, but for a probability of `_UNLUCKY` over rows and noise."""
+        """Lower bound on coverage, but for a probability of `_UNLUCKY` over rows and noise."""
         reached = np.arange(1, rank + 1)
         left = _UNLUCKY - self._below(rank, reached)
         reached, left = reached[left > 0], left[left > 0]
@@ -92,7 +92,7 @@ class _Rank:
         return min(1.0, self.n_candidates * math.exp(-self.strength * (self.n - rank)))
 
     def _below(self, rank: int, reached: np.ndarray) -> np.ndarray:
-        """Bound on the probability that the choice has fewer records up to it than `reached`."""
+        """Bound on the probability that fewer than `reached` records are up to the choice."""
         if self.strength == math.inf:
             return np.zeros(len(reached))
         missed = rank - reached + (0 if self.grouped else 1)
@@ -101,7 +101,7 @@ class _Rank:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold of scores that was released, and what coverage is at least by it."""
+    """Released threshold of scores, with lower bounds on its coverage."""
 
     value: float
     on_average: float = 1.0  # Over rows and noise
@@ -110,17 +110,17 @@ class Threshold:
 
 @dataclass(frozen=True)
 class ConformalPlan(Plan):
-    """The choice of a threshold among public candidates, of which the last is above all scores."""
+    """Choice of a threshold among public candidates, the last of which is above all scores."""
 
     target: Target
     level: float
-    rank: _Rank | None = None  # None where public sizes are not known yet
+    rank: _Rank | None = None  # None if public sizes are not known yet
 
     def candidates(self, n_samples: int) -> np.ndarray:
         raise NotImplementedError
 
     def scores(self, rows: HeldOut) -> np.ndarray:
-        """One number a row, which is the larger, the worse the prediction is."""
+        """Return one number for each row, which is larger for a worse prediction."""
         raise NotImplementedError
 
     def fineness(self, n_samples: int) -> int:
@@ -131,7 +131,7 @@ class ConformalPlan(Plan):
 
     @cached_property
     def wanted(self) -> int | None:
-        """Rank to ask for; None where nothing smaller than the last candidate would do."""
+        """Rank to request; None if no candidate below the last would do."""
         return None if self.rank is None else self.rank.wanted(self.level)
 
     def resolved(self, sizes: Sizes) -> Self:
@@ -140,14 +140,14 @@ class ConformalPlan(Plan):
         return replace(self, rank=_Rank(n, len(self.candidates(n)), strength, sizes.persons))
 
     def budget(self, sizes: Sizes) -> Budget:
-        enough = self.rank is None or self.wanted is not None  # else the last, which is public
+        enough = self.rank is None or self.wanted is not None  # otherwise the last, which is public
         return Budget.split(self.target, _THRESHOLD if enough else {}, sizes.n_samples)
 
     def prepared(self, data: Any, where: Any, budget: Budget) -> tuple[Any, Any, Records]:
-        """Candidates, and the least of them that the score of each row is up to."""
+        """Return candidates, and the least of them that is no less than the score of each row."""
         rank, records, candidates = self.rank, data.records, self.candidates(data.records.n)
         assert rank is not None
-        if self.wanted is None:  # also without noise, where nothing is warned of before
+        if self.wanted is None:  # also without noise, where no warning comes before
             _warn_of_few(self, rank, records)
         elif rank.above_all(self.wanted) > _UNSURE:
             _warn_of_width(self, rank, records)
@@ -166,7 +166,7 @@ class ConformalPlan(Plan):
 
 @dataclass(frozen=True)
 class LabelSetPlan(ConformalPlan):
-    """Sets of labels: the score of a row is one less than the probability of its label."""
+    """Sets of labels: the score of a row is one minus the probability of its label."""
 
     def candidates(self, n_samples: int) -> np.ndarray:
         return probabilities(self.fineness(n_samples))
@@ -177,7 +177,7 @@ class LabelSetPlan(ConformalPlan):
 
 @dataclass(frozen=True)
 class IntervalPlan(ConformalPlan):
-    """Intervals: how far each target is from what is predicted, both cut to bounds."""
+    """Intervals: the score is the distance of target and prediction, both cut to bounds."""
 
     bounds: Bounds = None
 
@@ -190,13 +190,13 @@ class IntervalPlan(ConformalPlan):
         return (self.bounds[1] - self.bounds[0]) * np.exp2(np.arange(1 - n, 1) / parts)
 
     def scores(self, rows: HeldOut) -> np.ndarray:
-        with np.errstate(over="ignore"):  # further apart than numbers go is infinitely far
+        with np.errstate(over="ignore"):  # a distance beyond the range of floats is infinite
             scores = np.abs(cut(rows.targets, self.bounds) - cut(rows.said, self.bounds))
         return np.where(np.isnan(scores), np.inf, scores)
 
 
 def probabilities(n: int) -> np.ndarray:
-    """Candidates for one less than the probability of a label, even in log-odds; the last is 1."""
+    """Candidates for one minus the probability of a label, even in log-odds; the last is 1."""
     return np.append(expit(np.linspace(-_LARGEST, _LARGEST, n)[:-1]), 1.0)
 
 

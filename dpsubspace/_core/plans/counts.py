@@ -42,10 +42,10 @@ class CountsPlan(FunctionPlan):
     name: ClassVar[str] = "private_counts"
 
     target: Target
-    kind: str  # Of noise: "laplace" or "gaussian"
-    schema: Schema  # Of the columns that are counted
-    axes: Sequence[CellColumn]  # Cells of each of them
-    level: float  # Of intervals
+    kind: str  # Kind of noise: "laplace" or "gaussian"
+    schema: Schema  # Schema of the columns that are counted
+    axes: Sequence[CellColumn]  # Cells of each of these columns
+    level: float  # Level of the intervals
 
     def assumed(self) -> tuple[str, ...]:
         return ("schema of the table", "edges of the cells")
@@ -76,14 +76,14 @@ class CountsPlan(FunctionPlan):
 
 
 def least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:
-    """The target with a delta, and the kind of noise with the shortest intervals at it."""
+    """Return the target with a delta, and the kind of noise with the shortest intervals at it."""
     pure = replace(target, delta=0.0)
     payer = payer_of()
     if target.delta == 0 or (target.delta == "auto" and (payer is None or payer.delta == 0)):
         return pure, "laplace"
     if payer is not None or not target.private:
         return target, "gaussian"
-    # Laplace noise takes no delta: what one would save of it is too little to be searched for.
+    # Laplace noise needs no delta: what a delta would save is too little to search for.
     choices = [(pure, "laplace"), (target, "gaussian")]
     return min(choices, key=lambda each: _half_width(*each, n, level))
 
@@ -119,7 +119,7 @@ def interval_around(
 
 
 def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:
-    """Counts without a negative one that add up to n, along each axis as well."""
+    """Counts that are not negative and add up to n, along each axis as well."""
     if noisy.ndim == 1:
         return onto_total(noisy, n)
     axes = range(noisy.ndim)

@@ -1,9 +1,9 @@
-"""The plan of a private gradient subspace: that of a spectrum, whose rows are gradients.
+"""The plan of a private gradient subspace: the plan of a spectrum whose rows are gradients.
 
 Where to check the privacy claim: everything is released by
 :class:`~dpsubspace._core.plans.spectrum.SpectralPlan`, which says where its bounds, noise and event
 are. Rows become gradients in ``_core/public/gradient_spaces.py``. What is added here is how many
-dimensions the budget is made for: with public rows, no more than these can span.
+dimensions the budget is made for: with public rows, at most the number that these can span.
 """
 
 from __future__ import annotations

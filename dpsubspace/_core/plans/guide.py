@@ -1,8 +1,8 @@
-"""What a model uses public rows for: directions, a start, and mirror descent.
+"""Uses of public rows by a model: directions, a start, and mirror descent.
 
 Design note. Each use is a function of public rows and released values, chosen by a
-parameter, and ends in a step or a start that the one training loop runs. What is released is
-what the step clips and sums, whatever the public rows are: bad ones cost accuracy and no privacy.
+parameter, and ends in a step or a start that the one training loop runs. The step clips and sums
+what is released, whatever the public rows are: bad public rows cost accuracy and no privacy.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class GradientDirections(BaseEstimator):
 
 @dataclass(frozen=True)
 class Anchors:
-    """Checked settings of :class:`GradientDirections`, which nothing can change any more."""
+    """Checked settings of :class:`GradientDirections`, which cannot change any more."""
 
     n_components: int | str
     residual: bool
@@ -172,7 +172,7 @@ class Anchors:
     labels: str
     power_iterations: int | None
     groups: Any
-    # What "auto" is for `embedding_share`, and for `residual_norm` in units of the clip norm.
+    # Values of "auto" for `embedding_share`, and for `residual_norm` in units of the clip norm.
     share: float
     ratio: float
 
@@ -181,7 +181,7 @@ class Anchors:
         return self.labels == "public"
 
     def step(self, problem: Problem, clip_norm: float, targets: Targets, rng: Any) -> Step:
-        """Embed gradients on the directions of those of public rows; `rng` is public randomness."""
+        """Embed gradients on the directions of public gradients; `rng` is public randomness."""
         count = self.count(problem)
         if not count:
             return FlatStep(clip_norm=clip_norm)
@@ -206,7 +206,7 @@ class Anchors:
             check_lattice(n_samples, *(budget.scales[STEPS] / math.sqrt(s) for s in parts))
 
     def count(self, problem: Problem) -> int:
-        """Number of directions, of all groups together; 0 embeds nothing."""
+        """Number of directions of all groups together; with 0 nothing is embedded."""
         return 0 if problem.public is None else sum(self._counts(problem)[1])
 
     def _subspace(
@@ -259,7 +259,7 @@ def linear_anchors(directions: Any) -> Anchors:
 
 def module_anchors(directions: Any, module: Any) -> Anchors:
     given = _checked(directions, "'auto'")
-    parameter_groups(module, given["groups"])  # raises what it has to
+    parameter_groups(module, given["groups"])  # raises its own errors
     given["groups"] = copy.deepcopy(given["groups"])  # lists of the user may change later
     return Anchors(**given, share=auto.MODULE_SHARE, ratio=auto.MODULE_RATIO)
 
@@ -275,7 +275,7 @@ def _checked(directions: Any, names: str) -> dict[str, Any]:
         check_components("n_components of GradientDirections", given["n_components"])
     check_bool("residual", given["residual"])
     check_auto("residual_norm", given["residual_norm"], low=1e-10, high=1e50)
-    # Beyond these, noise of one part has no use, and may be too wide to be drawn.
+    # Beyond these ends, noise of one part has no use, and may be too wide to be drawn.
     ends = {"include_low": True, "include_high": True}
     check_auto("embedding_share", given["embedding_share"], low=0.001, high=0.999, **ends)
     check_choice("labels", given["labels"], ("redrawn", "public"))
@@ -292,7 +292,7 @@ def check_components(name: str, value: Any) -> int:
 
 
 def _moved(values: np.ndarray, problem: Problem) -> Array:
-    """`values` where the parameters are, of their own dtype; modules take them as they are."""
+    """Return `values` on the device of the parameters, in their own dtype; for modules as is."""
     start = problem.start
     if problem.features is None or isinstance(start, np.ndarray):
         return values
@@ -303,18 +303,19 @@ def _moved(values: np.ndarray, problem: Problem) -> Array:
 
 
 def checks(*, asked: bool) -> dict[str, Part]:
-    """One release of what tells whether public rows are of use, where that is asked."""
+    """One release that shows whether public rows are of use, if that is requested."""
     return {"checks": Part(auto.CHECK_SHARE)} if asked else {}
 
 
 def borne_out(source: Any, public: Fittable, targets: Targets, releases: Releases) -> bool:
-    """Whether private rows bear out the labels of public ones.
+    """Return whether private rows bear out the labels of public rows.
 
-    Privacy: asked is the mean over records of a number in {0, 1} that depends on its own record
-    alone, given the fit to public rows. It is released as "checks"
+    Privacy: the release is the mean over records of a number in {0, 1} that depends on its own
+    record alone, given the fit to public rows. It is released as "checks"
     (:func:`~dpsubspace._core.statistics.counts.noisy_shares`), and what follows is postprocessing.
-    Where persons have any number of rows, scores of a row are the same wherever those of others put
-    it (:class:`~dpsubspace._core.gradients.modules.ModuleSource`), so that no other answer moves.
+    Where persons have any number of rows, scores of a row are the same wherever the rows of other
+    persons put it (:class:`~dpsubspace._core.gradients.modules.ModuleSource`), so that no other
+    number moves.
     """
     right = correct(source, public.fitted(), targets.right(public.targets))
     (share,) = noisy_shares(beside_each_other(right), releases, "checks")
@@ -323,12 +324,13 @@ def borne_out(source: Any, public: Fittable, targets: Targets, releases: Release
 
 
 def trusts(targets: Targets, public: Fittable, right: float, noise: float) -> bool:
-    """Whether a fit to public labels that has this share of private rows right is of use.
+    """Return whether a fit to public labels that has this share of private rows right is of use.
 
-    Public rows tell how likely that is before: a fit that is of use has any share of those held
-    out right from that of a constant on, and one that is not has the share of a constant, each
-    but for chance. Private rows then answer with noise: the first has any share of them right
-    from the middle between what public rows expect and a constant on, and the second any below.
+    Public rows show how likely that is beforehand: a useful fit has any share of held-out rows
+    right that is at least the share of a constant, and a useless fit has the share of a constant,
+    each up to chance. Private rows then answer with noise: a useful fit has any share of them right
+    from the middle between the share that public rows suggest and that of a constant on, and a
+    useless fit has any share below the middle.
     """
     expected = held_out(public, targets.right(public.targets))
     chance = targets.chance(public.targets)
@@ -355,7 +357,7 @@ class PublicSizes:
     n_public: int
     width: int
     n_outputs: int
-    multiplier: float  # of the noise of all steps
+    multiplier: float  # noise multiplier of all steps
 
     @property
     def n_directions(self) -> int:
@@ -364,7 +366,7 @@ class PublicSizes:
         return auto.n_directions(reach, self.n_outputs, **sizes)
 
     def needed(self, directions: Directions) -> float:
-        """Share of the energy of rows from which on these are better than all of the space."""
+        """Share of the energy of rows from which on directions are better than all of the space."""
         return auto.break_even(
             self.width * self.n_outputs,
             len(directions.energies) * self.n_outputs,
@@ -406,11 +408,11 @@ class PublicGuide:
         return checks(asked=self._asks_held(sizes) or self._asks_right(sizes))
 
     def _asks_held(self, sizes: Sizes) -> bool:
-        """Whether private rows are asked how much of them public directions hold."""
+        """Return whether to release how much of private rows public directions hold."""
         return self.anchors is None and self.n_components == "auto" and sizes.n_public > 0
 
     def _asks_right(self, sizes: Sizes) -> bool:
-        """Whether private rows are asked how well a fit to public labels does."""
+        """Return whether to release how well a fit to public labels does on private rows."""
         return (self.init == "auto" or self.mirror) and sizes.labelled
 
     # What is trained ------------------------------------------------------------------------
@@ -429,8 +431,8 @@ class PublicGuide:
         unshifted = features.shifted(None).of(as_like(public.X, features.lengths))
         rows = unshifted.shifted(features.shift)
         formed = rows.at(slice(0, rows.n_samples)).dense()
-        # Anchors are these numbers themselves: less a mean that they nearly equal, rows would
-        # be other numbers in every product, by more than the subspace counts for rounding.
+        # Anchors are these rows themselves: if a mean that they nearly equal were subtracted, rows
+        # would differ from product to product, by more than the subspace counts for rounding.
         plain = Features(formed, RowMap(norm=None))
         anchors, labelled = LinearSource(source.loss, plain, None, public=formed), None
         if public.targets is not None:
@@ -487,10 +489,10 @@ class PublicGuide:
     def _kept(
         self, principal: Directions, sizes: PublicSizes, clear: float
     ) -> tuple[Directions | None, float | None]:
-        """Directions of features to embed gradients on, None for all of the space.
+        """Return directions of features to embed gradients on; None for all of the space.
 
-        The second is the share of the energy of private rows that they must hold, where it is to be
-        asked.
+        The second value is the share of the energy of private rows that the directions must hold,
+        if that is to be released.
         """
         none = self.n_components == 0 or not len(principal.energies)  # rows that span none
         if self.anchors is not None or none:
@@ -505,7 +507,7 @@ class PublicGuide:
         kept = principal.first(auto.n_worth(principal.energies, clear))
         if principal.outside > clear or kept.are_all:
             return None, None
-        # No less than what is needed where noise hides nearly everything: see `break_even`.
+        # At least the share that is needed if noise hides nearly everything: see `break_even`.
         n_kept = len(kept.energies)
         clearly = 1 - (sizes.width - n_kept) * clear / principal.total
         return kept, max(math.sqrt(n_kept / sizes.width), clearly)
@@ -525,8 +527,8 @@ class PublicGuide:
         (:func:`~dpsubspace._core.statistics.counts.noisy_shares`) and decide what is trained:
         postprocessing.
 
-        Whether more than `needed` is held is what counts. So shares are cut off at twice that,
-        a public number, and noise is in proportion to it.
+        Only whether more than `needed` is held counts. So shares are cut off at twice `needed`, a
+        public number, and noise is in proportion to it.
         """
         sizes = Sizes(None, n_public=1, labelled=labelled is not None)
         columns: dict[str, Array] = {}
@@ -562,13 +564,13 @@ class PublicGuide:
         return mirrored(step, problem, budget) if problem.mirrored else step
 
     def has_objective(self, problem: Problem) -> bool:
-        # Gradients on directions of their own at every step are those of no one function.
+        # Gradients on new directions at every step are not the gradients of one function.
         anchors = None if problem.public is None else self.anchors
         of_one = anchors is None or anchors.residual or anchors.n_components == 0
         return of_one and not self.mirror
 
     def n_trained(self, problem: Problem) -> int | None:
-        """Directions that gradients are embedded on, at most; None where all of the space is."""
+        """Most directions that gradients are embedded on; None if all of the space is used."""
         if problem.directions is not None:
             return int(problem.directions.shape[0])
         return (self.anchors.count(problem) or None) if self.anchors is not None else None

@@ -1,9 +1,9 @@
 """A private fit of a linear model, from its parameters to its weights, in one place.
 
-Design note. A :class:`LinearFit` holds parameters and nothing else. ``resolved`` ends all "auto"
-that public sizes decide, ``budget`` says what is released and what that costs, and ``run`` does it:
-bound the rows, centre them, look at public rows, train. Nothing in here knows of an estimator,
-so that callbacks and hooks, which may change one, change nothing that runs.
+Design note. A :class:`LinearFit` holds parameters and nothing else. ``resolved`` replaces each
+"auto" that public sizes decide, ``budget`` states what is released and what that costs, and ``run``
+does it: bound the rows, centre them, look at public rows, train. No code here knows of an
+estimator, so that callbacks and hooks, which may change an estimator, change nothing that runs.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from dpsubspace.exceptions import warn
 # Iterations of L-BFGS: the run ends at a stationary point, and the number is a safety net.
 MOST_ITERATIONS = 5_000
 
-# How often penalties follow from weights, and weights from penalties.
+# Rounds in which penalties follow from weights, and weights from penalties.
 _ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Result of a fit, released or public: weights on mapped rows and how they came about.
+    """Result of a fit, released or public: weights on mapped rows, and how they were found.
 
-    The learning rate is None where a solver took its place; `n_weights` is the number of weights of
-    one column of scores that were trained, and `init` where they started. No row is in here.
+    The learning rate is None if a solver was used instead; `n_weights` is the number of trained
+    weights of one column of scores, and `init` where training started. No row is in here.
     """
 
     weights: np.ndarray
@@ -75,13 +75,13 @@ class Fitted:
     init: str
     n_samples: int
     n_weights: int
-    # (k, c): of features of several numbers that were added to rows; k is 0 where none were.
+    # (k, c): weights of features of several numbers that were added to rows; k is 0 if none were.
     interaction_weights: np.ndarray
     n_components: int | None = None  # directions that gradients were embedded on
-    noise: WeightNoise | None = None  # of the weights, where it is known
-    # What to add to the scores against the bias of clipping; None where nothing is known of it.
+    noise: WeightNoise | None = None  # noise of the weights, where it is known
+    # Addition to the scores against the bias of clipping; None if nothing is known of the bias.
     intercept: np.ndarray | None = None
-    doubt: Doubt | None = None  # that is left in probabilities, where sums of them were released
+    doubt: Doubt | None = None  # doubt that is left in probabilities, if sums of them were released
     interactions: Interactions | None = None  # these features, where any were added
 
 
@@ -89,21 +89,21 @@ class Fitted:
 class LinearFit(Plan):
     """Parameters of a fit of a linear model."""
 
-    target: Target  # Privacy that is asked for
+    target: Target  # Requested privacy
     loss: Loss  # Loss of the scores
-    bounds: Bounds  # What bounds rows and targets
-    centre: Centre | None = None  # What rows are centred by
-    # What to centre by instead where public sizes say that noise leaves it legible.
+    bounds: Bounds  # Bounds of rows and targets
+    centre: Centre | None = None  # How rows are centred
+    # Centring to use instead if public sizes show that noise leaves it legible.
     centre_if: AdaptiveCentre | None = None
-    guide: PublicGuide | None = None  # What public rows are used for
+    guide: PublicGuide | None = None  # Use of public rows
     descent: Descent = field(default_factory=Descent)  # How to train
     groups: Groups | None = None  # Columns of rows that matter or not together
     interacting: bool = False  # Whether features of several numbers of a table may be added
-    table: Encoding | None = None  # What rows were encoded by, where these are to be added
+    table: Encoding | None = None  # Encoding of rows, where these features are to be added
     encoded: bool = False  # Whether rows are those of a table
     constant: bool = True  # Whether centred rows get a constant entry
     chunk: int | None = None  # Rows to visit at once; None leaves it to the device
-    opened: float = 0.0  # How far clipping is given up: 0 is as usual, and 1 clips next to nothing
+    opened: float = 0.0  # How far clipping is given up: 0 is as usual, and 1 clips very little
 
     # Before the data are seen ---------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class LinearFit(Plan):
         return data.sizes(self.loss.n_outputs(data.n_targets))
 
     def resolved(self, sizes: Sizes) -> LinearFit:
-        """The same with the number of steps and the version of centring that it runs with."""
+        """Return this fit with its number of steps and the version of centring that it uses."""
         if self.centre_if is not None and self.target.private:
             n_samples = sizes.known("n_samples", "preprocessing='auto'")
             adaptive = replace(self, centre=self.centre_if, centre_if=None).resolved(sizes)
@@ -123,18 +123,18 @@ class LinearFit(Plan):
         return replace(fit, descent=with_steps(fit, sizes, multiplier))
 
     def for_table(self, encoding: Encoding, limits: Any, *, estimated: bool = False) -> LinearFit:
-        """The same on encoded tables, with targets within `limits`."""
+        """Return this fit for encoded tables, with targets within `limits`."""
         groups = Groups(*encoding.groups) if self.guide is None else None
         bounds = self.bounds.for_table(encoding.bound, limits, estimated=estimated)
         table = encoding if groups and self.interacting and encoding.interacting else None
         return replace(self, bounds=bounds, groups=groups, table=table, encoded=True)
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
+        """Return the releases of this fit, with their noise and their cost."""
         return budget_of(self, sizes)
 
     def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before the steps of training, in its order, and after them."""
+        """Releases before the steps of training, in their order, and after the steps."""
         parts = dict(self.bounds.parts(sizes))
         for part in (self.centre, self.guide):
             parts |= {} if part is None else part.parts(sizes)
@@ -143,9 +143,9 @@ class LinearFit(Plan):
         return parts
 
     def _opened(self, sizes: Sizes, multiplier: float) -> float:
-        """How far clipping is given up, by public sizes.
+        """Return how far clipping is given up, by public sizes.
 
-        Rows that are not centred are clipped half as much, and end well as it is.
+        Rows that are not centred are clipped half as much, and their fits end well without this.
         """
         able = self.loss.probabilistic and self.guide is None and self.centre is not None
         able = able and self.bounds.size < math.inf
@@ -155,23 +155,23 @@ class LinearFit(Plan):
         return auto.opened(multiplier, n_params, sizes.n_samples)
 
     def _shifts(self, sizes: Sizes) -> bool:
-        """Whether scores are corrected after training, so that probabilities are right on average.
+        """True if scores are corrected after training, so that probabilities are right on average.
 
-        Losses without probabilities have nothing to add up, and without an intercept none is
-        wanted. With public rows all is left as it was.
+        Losses without probabilities have nothing to add up, and a fit without an intercept wants
+        none. With public rows nothing is corrected.
         """
         guided = self.guide is not None and sizes.n_public > 0
         return self.loss.probabilistic and self.constant and not guided
 
     def scale(self, sizes: Sizes, size: float | None = None) -> Scale:
-        """Public sizes of the problem, for rows that are bounded by `size` or as `bounds` say."""
+        """Public sizes of the problem, for rows that are bounded by `size` or by `bounds`."""
         clip_share, largest = auto.CLIP, auto.LARGEST
         if self.centre is not None:
             clip_share, largest = auto.CENTRED_CLIP, auto.CENTRED_LARGEST
         if sizes.persons and self._by_person:
             clip_share = auto.PERSON_CLIP
         size = self.bounds.size if size is None else size
-        size = size if size < math.inf else 1.0  # rows that nothing bounds are taken to be of it
+        size = size if size < math.inf else 1.0  # rows that nothing bounds are assumed to have it
         n_outputs, n_params, more_steps = sizes.n_outputs or 1, None, 1.0
         if self.opened:
             residual = self.loss.size * (1.0 if n_outputs == 1 else math.sqrt(2))
@@ -191,15 +191,15 @@ class LinearFit(Plan):
 
     @property
     def _by_person(self) -> bool:
-        """Whether gradients of persons are clipped; those of rows are with gradient directions."""
+        """Whether gradients of persons are clipped; with gradient directions, those of rows are."""
         return self.guide is None or self.guide.anchors is None
 
     def decides_weights(self, sizes: Sizes) -> bool:
-        """Whether releases of the fit decide how many weights are trained."""
+        """Return whether releases of the fit decide how many weights are trained."""
         return self.guide is not None and self.guide.anchors is None and sizes.n_public > 0
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:
-        """Data on the device; raises what training would have to, before anything is spent."""
+        """Return data on the device; raise errors of training before anything is spent."""
         self.descent.plan(budget, self.scale(self.sizes(data)), data.records.n)
         if self.guide is not None and self.guide.anchors is not None:
             self.guide.anchors.check_noise(budget, data.records.n)
@@ -272,7 +272,7 @@ class LinearFit(Plan):
     def _relevance(
         self, plan: TrainingPlan, clip_norm: float, features: Features, budget: Budget, rng: Any
     ) -> Relevance | None:
-        """What decides during the steps which columns matter; None where nothing does."""
+        """Rule that decides during the steps which columns matter; None if there is none."""
         if self.groups is None or not budget.private:
             return None
         if len(self.groups.shares) == 1 and not self.opened:
@@ -298,7 +298,7 @@ class LinearFit(Plan):
         budget: Budget,
         relevance: Relevance | None,
     ) -> WeightNoise | None:
-        """What the noise of the steps leaves in the weights; None where that is not known."""
+        """Return the noise that the steps leave in the weights; None if it is not known."""
         guide = self.guide
         if not budget.private or (guide and (guide.anchors is not None or guide.mirror)):
             return None
@@ -315,7 +315,7 @@ class LinearFit(Plan):
         relevance: Relevance | None,
         after_step: Callable[[], bool],
     ) -> tuple[Array, int, float | None]:
-        """Weights, the number of steps, and their size; without privacy by L-BFGS if it can be."""
+        """Weights, the number of steps, and their size; without privacy by L-BFGS if possible."""
         if not releases.budget.private:
             if self.guide is None or self.guide.has_objective(problem):
                 # Without a residual, weights leave their start along the directions only.
@@ -338,7 +338,7 @@ class LinearFit(Plan):
     def _penalised(
         self, problem: Problem, plan: TrainingPlan, weights: Array, n_iter: int, after_step: Any
     ) -> tuple[Array, int]:
-        """Weights of a table with the penalties that they call for, as a private fit has them."""
+        """Return weights of a table with the penalties they call for, as in a private fit."""
         groups = self.groups
         if groups is None or not self.loss.probabilistic or plan.alpha == 0.0:
             return weights, n_iter
@@ -368,7 +368,7 @@ def _noise_of_entries(clip_norm: float, n_samples: int, budget: Budget) -> float
 def minimised(
     problem: Problem, plan: TrainingPlan, span: Array | None, after_step: Callable[[], bool]
 ) -> tuple[Array, int]:
-    """Weights of least penalised loss and the iterations they took, without privacy."""
+    """Return weights of least penalised loss and the number of iterations, without privacy."""
     found = minimise(
         problem.source,
         problem.start,
@@ -389,21 +389,21 @@ def minimised(
 
 
 def mean_of_rows(mean: np.ndarray, bias: float | None) -> np.ndarray:
-    """About the mean of rows as they came, from that of rows after their map, with its entry."""
+    """Approximate mean of unmapped rows, from that of mapped rows with their constant entry."""
     if not bias:
         return mean
-    factor = max(float(mean[-1]) / bias, 1e-6)  # of rows, on average
+    factor = max(float(mean[-1]) / bias, 1e-6)  # by which the map shortens rows, on average
     return mean[:-1] / factor
 
 
 def usual_of(
     features: Features, weights: np.ndarray, clip_norm: float, *, persons: bool
 ) -> np.ndarray:
-    """Shift of the scores that public and released numbers suggest, (c,); 0 where they do not.
+    """Shift of the scores that public and released numbers suggest, (c,); 0 if they suggest none.
 
-    They tell the score of the mean row where rows are centred, and its length where all had one:
-    rows of norm R about their mean m have the mean square ``R^2 - |m|^2``. Means of a person's
-    gradients are shorter than any of them.
+    These numbers show the score of the mean row if rows are centred, and the length of rows if all
+    had one: rows of norm R about their mean m have the mean square ``R^2 - |m|^2``. The mean of a
+    person's gradients is shorter than any of them.
     """
     shift, zoom, bound = features.shift, features.zoom, features.bound
     one_length = features.row_map.norm == "l2" and not persons
@@ -423,7 +423,7 @@ class Trains(Protocol):
 
     @property
     def target(self) -> Target:
-        """Privacy that is asked for."""
+        """Requested privacy."""
         ...
 
     @property
@@ -432,7 +432,7 @@ class Trains(Protocol):
         ...
 
     def beside_steps(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before the steps of training, in its order, and after them."""
+        """Releases before the steps of training, in their order, and after the steps."""
         ...
 
     def scale(self, sizes: Sizes) -> Scale:
@@ -441,12 +441,12 @@ class Trains(Protocol):
 
 
 def budget_of(fit: Trains, sizes: Sizes) -> Budget:
-    """Budget of a fit: the steps have what other releases leave of it."""
+    """Budget of a fit: the steps have the share that other releases leave."""
     return _budget(fit, sizes, Part(1.0, int(fit.descent.n_iter), _rate(fit, sizes)))
 
 
 def with_steps(fit: Trains, sizes: Sizes, multiplier: float | None = None) -> Descent:
-    """How a fit trains, with the number of steps that it is charged."""
+    """Return how a fit trains, with the number of steps that it is charged for."""
     if fit.descent.n_iter == "auto" and not fit.target.private:
         return replace(fit.descent, n_iter=MOST_ITERATIONS)
     multiplier = _multiplier(fit, sizes) if multiplier is None else multiplier
@@ -455,11 +455,11 @@ def with_steps(fit: Trains, sizes: Sizes, multiplier: float | None = None) -> De
 
 
 def _multiplier(fit: Trains, sizes: Sizes) -> float:
-    """Noise multiplier of everything together, where it decides steps; else 0."""
+    """Noise multiplier of everything together, if it decides the steps; otherwise 0."""
     asked = fit.target.private and fit.target.epsilon is not None
     if not asked or fit.descent.n_iter != "auto" or _rate(fit, sizes) < 1:
         return 0.0
-    # It does not depend on the number of steps.
+    # The multiplier does not depend on the number of steps.
     once = _budget(fit, sizes, Part(1.0))
     return once.scales[STEPS] * math.sqrt(once.parts[STEPS].share)
 
@@ -472,7 +472,7 @@ def _budget(fit: Trains, sizes: Sizes, steps: Part) -> Budget:
 
 
 def _rate(fit: Trains, sizes: Sizes) -> float:
-    """Probability with which a record enters a batch; all do without privacy."""
+    """Probability with which a record enters a batch; 1 without privacy."""
     if not fit.target.private:
         return 1.0
     why = f"`batch_size`={fit.descent.batch_size}"

@@ -33,7 +33,7 @@ from dpsubspace._core.statistics.moments import Rows, released_moment
 from dpsubspace._core.statistics.quantiles import SEARCH
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# What each releases, with shares of what a bound on norms leaves of the budget (of mu^2).
+# Releases of each plan, with their shares of the budget (of mu^2) that a bound on norms leaves.
 _NORM_SHARE = 0.1
 _RECENTRE = {"centre": Part(1 / 3), "radius": Part(1 / 3, SEARCH), "mean": Part(1 / 3)}
 _MEAN = {"recentre": _RECENTRE, "gaussian": {"mean": Part(1.0)}}
@@ -50,14 +50,14 @@ _COVARIANCE = {
 
 @dataclass(frozen=True)
 class Box:
-    """Public ranges of columns, seen from their middle in units of half their length."""
+    """Public ranges of columns; entries count from the middle, in units of half the length."""
 
     low: np.ndarray  # (d,)
     high: np.ndarray
 
     @classmethod
     def of(cls, bounds: Any, rows: Any) -> Box | None:
-        """Checked bounds of the columns of some rows; None where there are none."""
+        """Return checked bounds of the columns of some rows; None if there are no bounds."""
         if bounds is None:
             return None
         n_columns = rows.shape[1]
@@ -81,7 +81,7 @@ class Box:
 
 @dataclass(frozen=True)
 class _BoundedPlan(FunctionPlan):
-    """What is released of rows that have a bound on their norm, which may be a release as well."""
+    """Releases from rows with a bound on their norm, which may be a release as well."""
 
     target: Target
     data_norm: float | None  # Public bound on the norm of rows
@@ -94,7 +94,7 @@ class _BoundedPlan(FunctionPlan):
         return ("bound on row norms",) if self.data_norm is not None else ()
 
     def _parts(self) -> dict[str, Part]:
-        """Releases beside that of the bound."""
+        """Releases in addition to the release of the bound."""
         raise NotImplementedError
 
     def budget(self, n_samples: int) -> Budget:
@@ -112,7 +112,7 @@ class _BoundedPlan(FunctionPlan):
         return rows if self.box is None else self.box(rows)
 
     def bounded(self, rows: Any, records: Records, releases: Releases) -> tuple[Features, float]:
-        """Rows of at most a norm, and that norm."""
+        """Return rows of bounded norm, and the bound."""
         norm = math.sqrt(self.n_columns) if self.box is not None else self.data_norm
         norm = _estimated_norm(rows, releases) if norm is None else norm
         return Features.of_rows(rows, RowMap(norm="clip", data_norm=norm), records=records), norm
@@ -155,7 +155,7 @@ class MeanPlan(_BoundedPlan):
 class CovariancePlan(_BoundedPlan):
     name: ClassVar[str] = "private_covariance"
 
-    centered: bool  # Whether the mean is taken from rows
+    centered: bool  # Whether the mean is subtracted from rows
 
     def _parts(self) -> dict[str, Part]:
         return _COVARIANCE
@@ -197,7 +197,7 @@ def _estimated_norm(rows: Any, releases: Releases) -> float:
 
 
 def _warn_of_counts(budget: Budget, n_samples: int, unit_name: str) -> None:
-    """Warn where public sizes tell that a bound on norms will be made of noise."""
+    """Warn if public sizes show that a bound on norms will consist of noise."""
     if "norm" not in budget.parts or not budget.private:
         return
     unit = math.sqrt(0.5) if budget.target.neighboring_relation == "replace_one" else 1.0

@@ -39,13 +39,13 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFit(Plan):
-    target: Target  # Privacy that is asked for
+    target: Target  # Requested privacy
     loss: Loss  # Loss of the scores
-    bounds: Bounds  # What bounds targets; rows need no bound
+    bounds: Bounds  # Bounds of targets; rows need no bound
     targets: Targets  # Whether targets are labels or values
     descent: Descent  # How to train
     module: Any  # What to train
-    n_params: int  # Numbers in it that are trained
+    n_params: int  # Number of parameters that are trained
     # Directions of public gradients to embed private ones on, where there are public rows.
     anchors: Anchors
     input_shape: tuple[int, ...] | None = None  # Shape of one row as the module sees it
@@ -91,7 +91,7 @@ class ModuleFit(Plan):
             "microbatch_size": self.microbatch_size,
             "device": where,
         }
-        # Directions and persons need the gradient of each row; steps of DP-SGD their sum alone.
+        # Directions and persons need the gradient of each row; steps of DP-SGD need only the sum.
         formed = data.public is not None or data.records.grouped
         private = (ModuleSource if formed else LayeredSource)(
             self.module,
@@ -167,7 +167,7 @@ class Ready:
     data: Data
     private: ModuleSource
     public: Any
-    limits: OutputLimits  # What outputs of the module have in common
+    limits: OutputLimits  # Limits that the outputs of the module have in common
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ class FittedModule:
 
 
 def warn_of_limits(kind: str, n_outputs: int, *, labels: bool) -> None:
-    """Warn of a module whose outputs cannot be what they are taken for, whatever it learns.
+    """Warn if outputs of a module cannot be what they are used as, whatever the module learns.
 
-    The `kind` is that of :class:`~dpsubspace._core.gradients.reach.OutputLimits`.
+    `kind` is a kind of :class:`~dpsubspace._core.gradients.reach.OutputLimits`.
     """
     if not kind or (labels and n_outputs > 1 and kind in ("positive", "negative")):
         return
@@ -205,7 +205,7 @@ def warn_of_limits(kind: str, n_outputs: int, *, labels: bool) -> None:
     )
 
 
-# What to say of each kind: what outputs are, and what that means for two classes and for targets.
+# Texts for each kind: what outputs are, and what that means for two classes and for targets.
 _LIMITED = {
     "constant": (
         "`module` gives the same outputs for all rows",

@@ -2,8 +2,8 @@
 
 Design note. A :class:`PersonalFit` holds parameters and nothing else. Its ``run`` releases what all
 persons share: location and scale, one linear model, directions in which persons differ from it, and
-what their own models are like. What it gives back is that, a :class:`SharedLinearModel`, and
-the persons' own parts, which each person could have found alone from the shared ones.
+a prior of their own models. It returns that, a :class:`SharedLinearModel`, and the persons' own
+parts, which each person could have found alone from the shared ones.
 """
 
 from __future__ import annotations
@@ -72,23 +72,24 @@ from dpsubspace._core.statistics.persons import PersonRows
 from dpsubspace._core.statistics.shapes import STANDARD_FORM, Standard
 from dpsubspace._names import public
 
-# Share of the budget, of what standardising leaves, that the one model for all persons has.
+# Share of the one model for all persons in the budget that standardising leaves.
 _SHARED = 0.45
 
-# How that is found, and where noise hides the second moment of rows; and for each column, persons
-# over the noise multiplier of all its releases from which on it does not.
+# Solvers of that model: the usual one, and one for fits where noise hides the second moment of
+# rows. The number is that of persons for each column, over the noise multiplier of all releases of
+# the model, from which on noise does not hide the moment.
 _DESCENT, _PLAIN, _WHITENING_FROM = "descent", "plain", 2.0
 
-# Columns that are taken where their number is not known: rounds cost the same, however many.
+# Number of columns that is assumed where it is not known: rounds cost the same for any number.
 _SOME = 10
 
 
-# Shares of ones that labels are standardised by: for others the loss is too steep somewhere for
-# the steps of the shared model.
+# Range of the share of ones by which labels are standardised: for other shares the loss is too
+# steep somewhere for the steps of the shared model.
 _SHARES = 0.1, 0.9
 
 
-# What is shared -----------------------------------------------------------------------------
+# The shared part ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +128,12 @@ class SharedModel(SavedModel):
         return coef[0], float(constants[0])
 
     def _head(self, checker: Any, who: Any, X: Any, y: Any) -> Heads:
-        """What a person has beside the shared model; rows are checked by those of a fit."""
+        """Return a person's own part of the model; rows are checked against those of a fit."""
         X = check_rows(checker, X, reset=False, accept_sparse=False)
         return self._scaled.head(self._personal, *self._values(who, X, y))
 
     def _values(self, who: Any, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        """Rows and numbers that stand for their targets."""
+        """Return rows, and numbers that stand for their targets."""
         X, y = check_rows_and_targets(who, X, y, accept_sparse=False)
         return X, one_column(y)
 
@@ -330,14 +331,14 @@ def one_column(y: np.ndarray) -> np.ndarray:
 class _SharedModel:
     """The shared model of standardised rows and targets: public or released numbers."""
 
-    outcome: Outcome  # What targets are
+    outcome: Outcome  # Kind of the targets
 
-    affine: Affine  # What rows are mapped by, each column by itself
-    limit: float  # What mapped entries are cut to
-    targets: Standard  # What targets are standardised by
+    affine: Affine  # Map of rows, each column by itself
+    limit: float  # Mapped entries are clipped to this
+    targets: Standard  # Location and scale of targets
     weights: np.ndarray  # (d,): weights
     constant: float  # Constant
-    whitening: np.ndarray  # (d, d): what makes rows white
+    whitening: np.ndarray  # (d, d): map that makes rows white
     intercept: bool  # Whether persons have intercepts of their own
     private: bool  # Whether residuals are cut
 
@@ -362,7 +363,7 @@ class _SharedModel:
 
     def in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
         """Weights (n, d) and constants (n,) of whole models, in the units of the data."""
-        with np.errstate(all="ignore"):  # warnings would tell of rows
+        with np.errstate(all="ignore"):  # warnings would reveal something about rows
             return self._in_units(heads)
 
     def _in_units(self, heads: Heads | None) -> tuple[np.ndarray, np.ndarray]:
@@ -381,13 +382,13 @@ class _SharedModel:
 
     @property
     def units(self) -> tuple[float, float]:
-        """What scores are multiplied by, and what is added to them, in the units of the data."""
+        """Factor and constant that turn scores into the units of the data."""
         return self.outcome.units(float(self.targets.scale[0]), float(self.targets.location[0]))
 
     def scores(self, X: Any, heads: Heads | None, index: np.ndarray | None) -> np.ndarray:
-        """Scores of rows, of which `index` says whose they are; -1 is for nobody known.
+        """Scores of rows; `index` holds the person of each row, or -1 for an unknown person.
 
-        They are targets, or log-odds.
+        Scores are targets, or log-odds.
         """
         rows = AffineRows(X, self.affine, constant=False, limit=self.limit)
 
@@ -414,7 +415,7 @@ class _SharedModel:
             return level + slope * every
 
 
-# What files have of them: priors have features and a constant.
+# Form of these classes in files: priors have features and a constant.
 _OUTCOME_FORM = OneOf(
     numbers=Record(Numbers),
     two_classes=Record(TwoClasses, loss=Record(StandardLogLoss, share=Number(0, 1))),
@@ -472,7 +473,7 @@ SharedLogisticModel._saved = {**SharedModel._saved, "classes_": LabelArray("clas
 
 @dataclass(frozen=True)
 class FittedPersonal:
-    """Result of a fit: what is shared, and what belongs to the persons."""
+    """Result of a fit: the shared part, and what belongs to the persons."""
 
     scaled: _SharedModel
     personal: Personal
@@ -481,7 +482,7 @@ class FittedPersonal:
     n_rounds: int
 
     def public_part(self, estimator: Any, kind: Any, **about: Any) -> Any:
-        """What may be published, as an object of a class of shared models."""
+        """Return the part that may be published, as an object of a class of shared models."""
         coef, constant = self.scaled.in_units(None)
         directions = self.scaled.affine.to_input_units(self.personal.directions)
         lengths = np.linalg.norm(directions, axis=0)
@@ -499,7 +500,7 @@ class FittedPersonal:
         )
 
 
-# What targets are ---------------------------------------------------------------------------
+# Kinds of targets ---------------------------------------------------------------------------
 
 
 def _public_scores(problem: Regression, model: np.ndarray) -> np.ndarray:
@@ -510,20 +511,20 @@ def _public_scores(problem: Regression, model: np.ndarray) -> np.ndarray:
 
 
 class TargetModel(Protocol):
-    """What targets are: how they are standardised, and how the one model for all is found."""
+    """Kind of targets: how they are standardised, and how the one model for all is found."""
 
     def standardised(
         self, prepared: StandardisedProblem, targets: Any, *, intercept: bool
     ) -> tuple[StandardisedProblem, Outcome]:
-        """Standardised targets, and what is predicted of them; `targets` are those of the data."""
+        """Return standardised targets and their outcome; `targets` are those of the data."""
         ...
 
     def beside(self, problem: Regression, model: np.ndarray) -> Regression:
-        """The problem of what to add to a public model (constant, weights) of its rows."""
+        """Problem of what is added to a public model (constant, weights) of the rows."""
         ...
 
     def tasks(self, tasks: TaskPrior) -> TaskPrior:
-        """What models of public tasks are like, in units of standardised scores."""
+        """Prior of models of public tasks, in units of standardised scores."""
         ...
 
     def exact(self, problem: Regression, releases: Releases) -> Solution:
@@ -552,7 +553,7 @@ class NumberTargets:
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """Labels 0 and 1, standardised by the share of ones, which the released mean tells."""
+    """Labels 0 and 1, standardised by the share of ones, which the released mean shows."""
 
     def standardised(
         self, prepared: StandardisedProblem, targets: Any, *, intercept: bool
@@ -571,7 +572,7 @@ class ClassTargets:
         return replace(problem, targets=both, loss=BesideScores(problem.loss), n_beside=1)
 
     def tasks(self, tasks: TaskPrior) -> TaskPrior:
-        return replace(tasks, noise=1.0)  # that of standardised labels
+        return replace(tasks, noise=1.0)  # noise of standardised labels
 
     def exact(self, problem: Regression, releases: Releases) -> Solution:
         return exact_minimum(problem)
@@ -584,12 +585,12 @@ class ClassTargets:
 class PersonalFit(Plan):
     shared: RegressionFit  # How rows are standardised, and the one model for all persons is found
     method: str  # "gradient", "moments": what rounds release.
-    n_components: int | None  # Number of directions where there are no public tasks; None chooses
+    n_components: int | None  # Number of directions if there are no public tasks; None chooses it
     n_iter: int | str  # Number of rounds
     hidden: bool = False  # Whether noise hides the second moment of rows, by public sizes
     batch_size: int | None  # Expected number of persons in the Poisson batch of a round
     targets: TargetModel = NumberTargets()
-    loss: Loss = field(default_factory=Squared)  # Of the predictions
+    loss: Loss = field(default_factory=Squared)  # Loss of the predictions
 
     @property
     def target(self) -> Target:
@@ -644,7 +645,7 @@ class PersonalFit(Plan):
             view, k = self.shared.view, self.n_components
             if view is not None and view.subspace is not None:
                 k = view.subspace.directions.shape[1]
-            if k is not None:  # where noise decides, it finds no more than are supported
+            if k is not None:  # where noise decides, it finds no more directions than supported
                 check_unknowns(data.X.shape[1], k)
         return data
 
@@ -653,13 +654,13 @@ class PersonalFit(Plan):
     def run(
         self, ready: Data, releases: Releases, rng: Any, after_step: Callable[[], bool]
     ) -> FittedPersonal:
-        """Standardise, find the one model for all, then what is shared of the persons' own.
+        """Standardise, find the one model for all, then the shared part of the persons' own models.
 
-        Privacy: everything that is released is released of persons, with the bounds that each
-        function states. Heads are found last, each from its own person's rows and from what was
-        released. What all others are told is differentially private, and each person's own part
-        follows from that and from the person's own rows: joint differential privacy, by the
-        billboard lemma (Hsu, Huang, Roth, Roughgarden, Wu, 2014).
+        Privacy: every release is a release of persons, with the bound that each function states.
+        Heads are found last, each from the rows of its own person and from what was released. What
+        all others see is differentially private, and each person's own part follows from that and
+        from the person's own rows: joint differential privacy, by the billboard lemma (Hsu, Huang,
+        Roth, Roughgarden, Wu, 2014).
         """
         data = ready
         prepared, outcome = self.targets.standardised(
@@ -696,7 +697,7 @@ class PersonalFit(Plan):
         subspace = prepared.view.subspace
         public = None
         if subspace is not None:
-            # Weights of standardised columns are those of columns over the factors of the map.
+            # Weights of standardised columns are weights of columns over the factors of the map.
             factors = prepared.affine.weights
             used = np.where(factors > 0, factors, np.inf)
             public = subspace.directions / used[:, None]

@@ -1,4 +1,4 @@
-"""What directions of public rows miss of the gradients of private ones.
+"""Part of the gradients of private rows that directions of public rows miss.
 
 Where to check the privacy claim: :meth:`ProjectionPlan.run` is all of it. The shares of a record
 are bounded by ``noisy_parts`` in ``_core/statistics/counts.py``, noise is added in
@@ -27,7 +27,7 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 # Rows whose shares are computed together.
 _ROWS = 4096
 
-# Noise of an error, a number from 0 to 1, that hides most of what it could tell.
+# Noise of an error, a number from 0 to 1, that hides most of what the error could show.
 _NOISY = 0.2
 
 
@@ -37,7 +37,7 @@ class ProjectionPlan(FunctionPlan):
 
     target: Target
     space: GradientSpace  # Public directions
-    counts: np.ndarray  # (q,): numbers of the first of them that are asked about
+    counts: np.ndarray  # (q,): numbers of leading directions that are requested
     n_public: int
 
     def assumed(self) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ class ProjectionPlan(FunctionPlan):
     def run(self, ready: Any, records: Records, releases: Releases) -> tuple[np.ndarray, float]:
         """Mean shares (q,) along the directions that each count adds, and their noise."""
         found = shares_along(ready, self.space, self.counts)
-        # A coordinate is off by d units of rounding, so its square by twice that times itself, and
-        # k coordinates add up to at most sqrt(k).
+        # A coordinate has an error of d units of rounding, so its square has one of twice that
+        # times the coordinate, and k coordinates add up to at most sqrt(k).
         own = 2 * ready.shape[1] * math.sqrt(self.counts[-1])
         return noisy_parts(found, releases, "shares", own=own)
 

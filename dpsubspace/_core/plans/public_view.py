@@ -1,4 +1,4 @@
-"""How public rows say to look at private ones, and what columns are standardised by."""
+"""Views of private rows that public rows suggest, and the standards of columns and targets."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from dpsubspace._core.statistics.scales import SCALES, Scales, noisy_scales, sca
 from dpsubspace._core.statistics.shapes import Standard, noisy_standard
 
 # Standards --------------------------------------------------------------------------------------
-# What columns and targets are standardised by: public ranges, or what noisy counts tell.
+# Columns and targets are standardised by public ranges, or by what noisy counts show.
 
 COLUMNS, TARGETS = "columns", "targets"
 
-# Columns that are taken where their number is not known: any number costs the same.
+# Number of columns that is assumed where it is not known: any number costs the same.
 _SOME = 10
 
-# Scale of what is not found: predictions are then about 0, whatever the noise is.
+# Scale where none is found: predictions are then about 0, whatever the noise is.
 _NOTHING = 1e-100
 
-# How far private rows may be from public ones that tell their scale, in units of the usual limit.
+# How far private rows may be from public rows that show their scale, in units of the usual limit.
 _DIFFERENT = 2.5
 
 
 @dataclass(frozen=True)
 class Standardised:
-    """Location and scale of columns and of targets, and of which of them these were found.
+    """Location and scale of columns and of targets, and for which of them these were found.
 
-    `limit` is what standardised entries of rows are cut to.
+    Standardised entries of rows are clipped to `limit`.
     """
 
     columns: Standard
@@ -60,12 +60,12 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Standards:
-    columns: Any  # Public ranges. None finds them, wherever they are.
+    columns: Any  # Public ranges. With None, they are found, wherever they are.
     targets: Any
     reach: float  # Number of rows over the noise multiplier of the whole fit
-    # Whether columns are taken to be of location 0 and scale 1 already: nothing is released.
+    # Whether columns are assumed to have location 0 and scale 1 already: nothing is released then.
     trust_public_scale: bool = False
-    importance: np.ndarray | None = None  # By how much columns between public ranges count
+    importance: np.ndarray | None = None  # How much columns between public ranges count
 
     def parts(self, n_columns: int | None) -> dict[str, Part]:
         share, parts = self._share(n_columns), {}
@@ -103,9 +103,9 @@ class Standards:
     def _between(
         self, ranges: Any, estimated: Scales, rows: AffineRows, releases: Releases, name: str
     ) -> tuple[Standard, np.ndarray]:
-        """Means and deviations between ranges, where these are known, and whether they are."""
+        """Means and deviations, between ranges if these are known, and whether each was found."""
         if ranges is None:
-            # What is not found is anywhere, and may not decide how large predictions are.
+            # A column not found may be anywhere, and must not decide how large predictions are.
             found = estimated.found if releases.budget.private else np.ones(rows.width, bool)
             scale = np.where(estimated.scale > 0, estimated.scale, 1.0)
             scale = np.where(found, scale, _NOTHING)
@@ -120,43 +120,43 @@ class Standards:
 
 # Public views -----------------------------------------------------------------------------------
 
-# Part of the width of the range of public rows that private ones may lie beyond it, either side.
+# Margin for private rows on either side of the range of public rows, as a part of its width.
 _MARGIN = 0.25
 
 # Least width of such a range, in directions of about unit spread.
 _FLAT = 1e-6
 
-# Most directions that are looked for where nobody says how many.
+# Most directions that are searched for where no number is given.
 _MOST = 64
 
-# Expected error over the least one, up to which fewer directions are taken.
+# Expected error over the least error, up to which fewer directions are used.
 _ALIKE = 1.05
 
-# Shares of the variance of a target that directions and all others are taken to explain, where
-# public tasks do not tell.
+# Shares of the variance of a target that directions and all others are assumed to explain, where
+# public tasks do not show them.
 _UNTOLD = 0.25, 0.25
 
 
 @dataclass(frozen=True)
 class View:
     affine: Affine  # The map
-    # Of what it gives, where public rows tell them: its scale is about 1 then.
+    # Ranges of mapped entries, where public rows show them: their scale is about 1 then.
     ranges: tuple[np.ndarray, np.ndarray] | None = None
     subspace: TaskSubspace | None = None  # The few directions that it sees
-    tasks: TaskPrior | None = None  # What models of public tasks are like, of rows after the map
-    levels: tuple[Level, ...] = ()  # What is expected of the entries that the map gives
+    tasks: TaskPrior | None = None  # Prior of models of public tasks, for rows after the map
+    levels: tuple[Level, ...] = ()  # Expectations for the entries that the map gives
 
     @property
     def importance(self) -> np.ndarray | None:
-        """Factors by which these entries should count; None where all count alike."""
+        """Factors by which mapped entries should count; None if all count alike."""
         if not self.levels:
             return None
         return np.concatenate([np.full(level.size, level.importance) for level in self.levels])
 
     def about_zero(self, rows: np.ndarray) -> View:
-        """The same for a model without a constant: nothing is subtracted from rows.
+        """Return this view for a model without a constant: nothing is subtracted from rows.
 
-        Of root mean square 1 on public `rows`, where these told how to look at private ones.
+        Mapped entries have root mean square 1 on public `rows`, where public rows define the view.
         """
         if self.ranges is None or self.affine.diagonal:
             return self
@@ -168,18 +168,18 @@ class View:
 
 
 class PublicView(Protocol):
-    """How public rows say to look at private ones."""
+    """Rule by which public rows define a view of private rows."""
 
     def tells_ranges(self, sizes: Sizes) -> bool:
-        """Whether public rows tell the ranges of what is seen."""
+        """Return whether public rows show the ranges of mapped entries."""
         ...
 
     def width(self, sizes: Sizes) -> int | None:
-        """Numbers that are seen of a row, or more; None where that is not known."""
+        """Number of mapped entries of a row, or an upper bound; None if that is not known."""
         ...
 
     def __call__(self, data: Data, reach: float) -> View:
-        """How to look at these; ValueError where public rows are no good.
+        """Return the view for some data; ValueError if their public rows cannot be used.
 
         `reach` is the number of records over the noise multiplier of the whole fit.
         """
@@ -213,11 +213,11 @@ class Whitened:
             return AsTheyAre()(data, reach)
         rows = data.public.X
         mean, deviations = rows.mean(axis=0), rows.std(axis=0)
-        # A column that is constant among public rows is taken to be like the others.
+        # A column that is constant among public rows is assumed to be like the others.
         scale = np.where(deviations > 0, deviations, _usual(deviations))
         scaled = (rows - mean) / scale
         m, d = scaled.shape
-        # Correlations of few rows are too large: as if as many uncorrelated rows came beside them.
+        # Correlations of few rows are too large: as if d uncorrelated rows were added to them.
         moment = (scaled.T @ scaled + d * np.eye(d)) / (m + d)
         values, vectors = np.linalg.eigh(moment)
         weights = vectors / np.sqrt(values) / scale[:, None]
@@ -227,14 +227,14 @@ class Whitened:
 
 @dataclass(frozen=True)
 class FewDirections:
-    """Directions of public tasks; with "auto" for their number, and the others by what they tell.
+    """Directions of public tasks; with "auto" for their number, also others, by what they explain.
 
-    How many there are, and by how much the others count, is what should make the error of
-    predictions least: the more rows there are for the noise, the more is learned.
+    Their number, and the factor by which the others count, should make the error of predictions
+    least: the more rows there are for the noise, the more is learned.
     """
 
-    method: str  # How they are found
-    n_components: int | str  # How many they are
+    method: str  # How directions are found
+    n_components: int | str  # Number of directions
 
     def tells_ranges(self, sizes: Sizes) -> bool:
         return sizes.n_public > 0
@@ -273,7 +273,7 @@ class FewDirections:
         return View(affine, _ranges(affine, public.X), found, levels=levels)
 
     def _number(self, data: Data, reach: float) -> tuple[int | str, tuple[float, float] | None]:
-        """How many directions are best, and what they and the others explain of targets."""
+        """Best number of directions, and the shares of targets that they and the others explain."""
         assert data.public is not None
         sets, targets = data.public.sets, data.public.targets
         usual = explained_elsewhere(sets, targets, "pairs", _MOST)
@@ -292,7 +292,7 @@ class FewDirections:
 class ColumnsOfTasks:
     """All columns, each in units of its spread in public tasks; directions that matter there."""
 
-    n_components: int | str  # How many directions they are
+    n_components: int | str  # Number of these directions
     intercept: bool = True  # Whether models have a constant
     labels: bool = False  # Whether targets are labels 0 and 1
 
@@ -330,10 +330,10 @@ def _usual(deviations: np.ndarray) -> float:
 
 
 def _ranges(affine: Affine, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranges of what the map gives for public rows, and some room for private ones."""
+    """Ranges of mapped public rows, with some room for private rows."""
     mapped = rows - affine.mean
     mapped = mapped * affine.weights if affine.diagonal else mapped @ affine.weights
     low, high = mapped.min(axis=0), mapped.max(axis=0)
-    # A direction that public rows do not vary in has no range of theirs.
+    # Public rows give no range along a direction in which they do not vary.
     wide = np.where(high - low > _FLAT, high - low, 1 / _MARGIN)
     return low - _MARGIN * wide, high + _MARGIN * wide

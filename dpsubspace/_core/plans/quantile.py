@@ -20,10 +20,10 @@ from dpsubspace._core.rows.records import Records
 from dpsubspace._core.statistics.quantiles import noisy_quantiles, rank_noise, weighted_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Releases of a search between public bounds, which it leaves 16,384 values, and of one over
-# numbers of all magnitudes. It tells numbers apart that are 2^-20 of their size from each other:
-# with the 20 that find the range of a column, the median of numbers a million of their
-# deviations from 0 would be off by 64 of these, at any epsilon.
+# Releases of a search between public bounds, which leaves 16,384 values to a result, and of a
+# search over numbers of all magnitudes. The latter distinguishes numbers that differ by 2^-20 of
+# their size: with the 20 releases that find the range of a column, the median of numbers a million
+# of their deviations from 0 would be off by 64 of these deviations, at any epsilon.
 BETWEEN_BOUNDS, WITHOUT_BOUNDS = 14, 28
 
 

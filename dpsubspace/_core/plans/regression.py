@@ -8,9 +8,9 @@ made of by the solvers of ``_core/solvers/regression.py``. Rows are cut and shor
 ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
 budget.
 
-Design note. A :class:`RegressionFit` holds parameters and nothing else. ``resolved`` ends all
-"auto" that public sizes decide, ``budget`` says what is released and what that costs, and ``run``
-does it: see the rows as public rows say, standardise rows and targets, solve, and go back to the
+Design note. A :class:`RegressionFit` holds parameters and nothing else. ``resolved`` replaces each
+"auto" that public sizes decide, ``budget`` states what is released and what that costs, and ``run``
+does it: see the rows as public rows suggest, standardise rows and targets, solve, and return to the
 units of the data.
 """
 
@@ -42,64 +42,64 @@ from dpsubspace._core.statistics.means import FOCUS, FOCUS_RELEASES, Focus
 from dpsubspace._core.statistics.shapes import Standard
 from dpsubspace._core.tables.encoding import Encoding
 
-# Stands for ranges that public rows will tell.
+# Stands for ranges that public rows will show.
 _OPEN = (-1.0, 1.0)
 
-# Rows over the noise of a fit that are taken where it is not known: any number of steps costs
+# Rows over the noise of a fit that are assumed where this is not known: any number of steps costs
 # the same.
 _USUAL_REACH = 100.0
 
 
 @dataclass(frozen=True)
 class StandardisedProblem:
-    """Standardised rows and targets, and how they became that."""
+    """Standardised rows and targets, and the maps that standardised them."""
 
     problem: Regression  # Rows and targets
-    affine: Affine  # What rows are mapped by
-    targets: Standard  # What targets are standardised by
-    limit: float  # What mapped entries are cut to, on either side of 0
-    # Whether noise left the place of each column and each target to be seen.
+    affine: Affine  # Map of the rows
+    targets: Standard  # Location and scale of the targets
+    limit: float  # Mapped entries are clipped to this, on either side of 0
+    # Whether noise left the place of each column and each target visible.
     found: Mapping[str, np.ndarray]
     view: View  # How rows were seen
-    # How much of their ranges columns fill at most, as
-    # :class:`~dpsubspace._core.statistics.shapes.Standard` has it.
+    # Largest part of their ranges that columns fill: see
+    # :class:`~dpsubspace._core.statistics.shapes.Standard`.
     fills: float
-    focus: Focus | None  # Where in a public range targets were seen to lie
+    focus: Focus | None  # Part of a public range where targets were seen to lie
 
 
 @dataclass(frozen=True)
 class FittedRegression:
     """Result of a fit, released or public, in the units of the data."""
 
-    affine: Affine  # What rows are mapped by
-    limit: float  # What mapped entries are cut to, on either side of 0
+    affine: Affine  # Map of the rows
+    limit: float  # Mapped entries are clipped to this, on either side of 0
     weights: np.ndarray  # (q, c): weights of mapped rows
     constant: np.ndarray  # (c,): constants
-    # (c, d): standard deviation of the noise of the weights of rows as they are, about.
+    # (c, d): about the standard deviation of the noise of the weights of rows before the map.
     coef_std: np.ndarray
-    noise: WeightNoise | None  # Noise that these weights have at most, where it is known
-    hidden: WeightNoise | None  # The same with what shrinking has taken, where that is more
-    # Whether noise left the place of each column and each target to be seen.
+    noise: WeightNoise | None  # Upper bound on the noise of these weights, where it is known
+    hidden: WeightNoise | None  # That bound with what shrinking has removed, where that is more
+    # Whether noise left the place of each column and each target visible.
     found: Mapping[str, np.ndarray]
     view: View  # How rows were seen
     n_iter: int  # Number of steps
-    # How much of their ranges columns fill at most, as
-    # :class:`~dpsubspace._core.statistics.shapes.Standard` has it.
+    # Largest part of their ranges that columns fill: see
+    # :class:`~dpsubspace._core.statistics.shapes.Standard`.
     fills: float
-    focus: Focus | None  # Where in a public range targets were seen to lie
+    focus: Focus | None  # Part of a public range where targets were seen to lie
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Ranges (low, high) that entries of columns are cut to; None where columns are turned."""
+        """Ranges (low, high) that entries of columns are clipped to; None if columns are mixed."""
         if not self.affine.diagonal:
             return None
         with np.errstate(divide="ignore"):
-            half = self.limit / self.affine.weights  # inf for what has no weight
+            half = self.limit / self.affine.weights  # inf for columns without weight
         return self.affine.mean - half, self.affine.mean + half
 
     @property
     def coef(self) -> np.ndarray:
-        """Weights (c, d) of rows as they are, of which no entry is cut."""
+        """Weights (c, d) of rows before the map, of which no entry is clipped."""
         return self.affine.to_input_units(self.weights).T
 
     @property
@@ -109,25 +109,26 @@ class FittedRegression:
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionFit(Plan):
-    target: Target  # Privacy that is asked for
+    target: Target  # Requested privacy
     bounds: Any  # Public ranges of the columns and of the targets
     target_bounds: Any
     public: PublicView  # What public rows are used for
-    solver: str  # How weights are found: a name of ``SOLVERS``, or "auto"
+    solver: str  # Name of the solver in ``SOLVERS``, or "auto"
     constant: bool  # Whether there is an intercept
-    view: View | None = None  # How public rows say to see the rows, once they are there
-    # Of the budget, for finding where in a public range most targets lie; 0 takes the range.
+    view: View | None = None  # View of the rows that public rows suggest, once these are there
+    # Share of the budget for finding where in a public range most targets lie; 0 uses the range.
     focus: float = 0.0
-    # Whether public rows tell location and scale of columns, and not their ranges alone.
+    # Whether public rows show location and scale of columns, and not only their ranges.
     trust_public_scale: bool = False
     reach: float = _USUAL_REACH  # Number of rows over the noise multiplier of the whole fit
     # (d,): public factors, at most 1, by which standardised columns count; None where all count
     # alike.
     importance: np.ndarray | None = None
-    # (d,): numbers of groups of columns that are expected to count alike; None where nothing is
-    # known of them, and weights are those of least squares as far as noise allows.
+    # (d,): number of the group of each column. Columns of a group are expected to count alike.
+    # With None nothing is known of groups, and weights are those of least squares as far as noise
+    # allows.
     alike: np.ndarray | None = None
-    loss: Loss = field(default_factory=Squared)  # Of the predictions
+    loss: Loss = field(default_factory=Squared)  # Loss of the predictions
 
     # Before the data are seen ---------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class RegressionFit(Plan):
         return replace(self, reach=reach, solver=solver)
 
     def _usual_solver(self, sizes: Sizes, reach: float) -> str:
-        """What "auto" stands for, by public sizes."""
+        """Return the solver that "auto" stands for, by public sizes."""
         width, n_samples = self.public.width(sizes), sizes.known("n_samples", "the solver")
         if width is not None and auto.moments_suffice(n_samples, reach, self.counting(width) + 1):
             return "moments"
@@ -158,17 +159,17 @@ class RegressionFit(Plan):
 
     @property
     def factors(self) -> np.ndarray | None:
-        """Factors by which what is seen counts: public ones of columns, or those of a view."""
+        """Factors by which mapped columns count: public factors of columns, or those of a view."""
         return (
             self.importance if self.view is None or not self.view.levels else self.view.importance
         )
 
     def counting(self, width: int) -> float:
-        """Number of columns, of which each counts by the square of its factor."""
+        """Number of columns, where each counts by the square of its factor."""
         return width if self.importance is None else float(self.importance @ self.importance)
 
     def looking(self) -> RegressionFit:
-        """The same, which looks where in a range that is given the targets lie."""
+        """Return this fit with a search for where targets lie in a given range."""
         return self if self.target_bounds is None else replace(self, focus=auto.RANGE_SHARE)
 
     def for_table(
@@ -190,12 +191,12 @@ class RegressionFit(Plan):
             columns = _OPEN if self.view is None else self.view.ranges
         if targets is None and sizes.labelled:
             targets = _OPEN if public is None else public.target_range
-        # Public rows say it well enough for a solver that looks at the rows once.
+        # Public rows show the scale well enough for a solver that looks at the rows once.
         trust_public_scale = known and (self.solver == "moments" or self.trust_public_scale)
         return Standards(columns, targets, self.reach, trust_public_scale, self.factors)
 
     def beside_solver(self, sizes: Sizes) -> dict[str, Part]:
-        """What is released before weights are looked for, in its order."""
+        """Releases before the search for weights, in their order."""
         parts = {FOCUS: Part(self.focus, FOCUS_RELEASES)} if self.focus else {}
         return {**parts, **self.standards(sizes).parts(sizes.n_features)}
 
@@ -271,7 +272,7 @@ class RegressionFit(Plan):
         standard = of_both(seen, values, releases)
         columns, targets = standard.columns, standard.targets
         if self.constant:
-            # What noise has hidden is left out: weights would be far too large or too small.
+            # Columns that noise has hidden are left out: weights would be far too large or small.
             columns = columns.without(~standard.found["bounds"])
         else:
             columns, targets = columns.about_zero(), targets.about_zero()

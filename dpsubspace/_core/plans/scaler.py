@@ -25,9 +25,9 @@ from dpsubspace._core.statistics.quantiles import exact_extents, noisy_extents, 
 
 @dataclass(frozen=True)
 class ScalerPlan(Plan):
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it.
+    """Parameters that a fit needs: later changes have no effect on it.
 
-    `source` says where bounds come from: "auto", "given", "public" or "private".
+    `source` states where bounds come from: "auto", "given", "public" or "private".
     """
 
     target: Target
@@ -47,7 +47,7 @@ class ScalerPlan(Plan):
         return Budget.split(self.target, parts, sizes.n_samples)
 
     def parts(self, n_samples: int | None, n_features: int | None) -> dict[str, Part]:
-        """A search for quantiles, where public sizes say that noise leaves enough; or counts."""
+        """Search for quantiles, if public sizes show that noise leaves enough; otherwise counts."""
         if self.source != "private":
             return {}
         if n_features is not None:

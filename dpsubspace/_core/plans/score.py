@@ -31,9 +31,9 @@ class ScorePlan(FunctionPlan):
     name: ClassVar[str] = "private_score"
 
     asked: ScoreRequest
-    sizes: ScoreSizes  # Public ones, and the privacy that is asked for
-    noise: NoiseSource  # Which has the public coins as well
-    about: tuple[str, ...]  # What is public of the model, of targets and of groups
+    sizes: ScoreSizes  # Public sizes, and the requested privacy
+    noise: NoiseSource  # Source of noise, and of the public coins
+    about: tuple[str, ...]  # Public facts about the model, the targets and the groups
 
     def assumed(self) -> tuple[str, ...]:
         return self.about
@@ -45,11 +45,11 @@ class ScorePlan(FunctionPlan):
         warn_if_hidden(self.asked, budget, self.sizes)
 
     def prepared(self, rows: Any) -> RowScores:
-        """What the model says of rows, which come as they were given, and checked."""
+        """Return rows, which come as given and checked, with the outputs of the model for them."""
         given, scored = rows
         warn_of_training_rows(scored.says.model, given, _HARM, calibrated=False)
         return scored.compute()
 
     def run(self, ready: RowScores, records: Records, releases: Releases) -> list[ReleasedCounts]:
-        """Counts and sums of all rows, and of those of each group."""
+        """Return counts and sums of all rows, and of the rows of each group."""
         return ready.released(releases, self.noise.public())

@@ -1,6 +1,6 @@
-"""What public sizes alone tell of scores: which are NaN whatever rows say, and which say little.
+"""Effects of public sizes on scores: which are NaN for any rows, and which are mostly noise.
 
-All of it is settled before anything is charged, and at no cost.
+All of this is settled before anything is charged, and at no cost.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from dpsubspace._core.statistics.score_metrics import (
 )
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Share of the records that a class may well have, and what targets usually are like: their mean a
-# third of the way from the middle of the bounds to an end, and six standard deviations between the
+# Share of the records that a small class may well have, and usual targets: their mean is a third of
+# the way from the middle of the bounds to an end, and six standard deviations lie between the
 # bounds. Targets that are spread evenly between the bounds have the largest deviation, as a share
-# of their width, that targets have unless they lie at both ends.
+# of the width of the bounds, that targets have unless they lie at both ends.
 _SMALL_CLASS, _USUAL_MEAN, _USUAL_SPREAD = 0.05, 1 / 3, 1 / 6
 _EVEN_SPREAD = 12**-0.5
 
-# Deviations of noise that a size or a variance is clear of its bar at an epsilon that is advised:
+# Deviations of noise by which a size or a variance exceeds its bar at an epsilon that is advised:
 # one of two Laplace variables together is beyond five of its deviations once in 2,000 draws.
 _SURE = 5.0
 
-# Noise that a score says next to nothing in, 95 of 100 times, as a share of what it usually is: of
-# what tells a perfect model from a guess.
+# Noise above which a score shows next to nothing, 95 of 100 times, as a share of the difference
+# between a perfect model and a guess.
 _NOISY = 0.5
 
 
 @dataclass(frozen=True)
 class ScoreSizes:
-    """Public sizes of a call, and what follows from them for any epsilon."""
+    """Public sizes of a call, and their consequences for any epsilon."""
 
     target: Target
     records: Records
     n_classes: int
-    by: int  # Number of groups, with that of rows that are in none; 1 without groups
-    units: Mapping[str, float]  # What 1 stands for in numbers, by their names
+    by: int  # Number of groups, including that of rows in no group; 1 without groups
+    units: Mapping[str, float]  # Units of numbers, by their names
 
     def budget(self, asked: ScoreRequest, epsilon: float | None = None) -> Budget:
         target = self.target if epsilon is None else replace(self.target, epsilon=epsilon)
@@ -74,13 +74,13 @@ class ScoreSizes:
         return found
 
     def sums(self, asked: ScoreRequest, budget: Budget) -> Summed:
-        """Means of all records, of which the scales of noise are known."""
+        """Placeholder means of all records, with the scales of their noise."""
         moved = 1.0 if self.by == 1 else self.moved
         scale = moved * math.sqrt(self.by) / budget.scales["sums"] / self.records.n
         return Summed.of(asked.sums, np.zeros(len(asked.sums)), scale, 1, {})
 
     def hidden(self, asked: ScoreRequest, budget: Budget) -> set[str]:
-        """Metrics that are NaN whatever the rows say, by their names in METRICS."""
+        """Metrics that are NaN for any rows, by their names in METRICS."""
         found = {p for p in asked.plain if needs_classes(p)}
         needed = self.needed(asked, budget)
         if needed < max(self.records.n / max(self.n_classes, 1), 1):
@@ -91,11 +91,11 @@ class ScoreSizes:
         return found
 
     def enough(self, asked: ScoreRequest, hidden: set[str]) -> str:
-        """Epsilon of two digits from which metrics are released, with the chance that is said."""
+        """Epsilon of two digits from which metrics are released, with the chance that is stated."""
         return self._least(lambda epsilon: self._clear(asked, hidden, self.budget(asked, epsilon)))
 
     def enough_for(self, asked: ScoreRequest, smallest: float) -> str:
-        """The same from which a class of so many records is told from noise."""
+        """Epsilon of two digits from which a class of this many records is clear of noise."""
 
         def clear(epsilon: float) -> bool:
             return self._told(self.needed(asked, self.budget(asked, epsilon)), smallest)
@@ -103,7 +103,7 @@ class ScoreSizes:
         return self._least(clear)
 
     def enough_for_groups(self, asked: ScoreRequest) -> str:
-        """The same from which groups of the mean size are told from noise."""
+        """Epsilon of two digits from which groups of the mean size are clear of noise."""
         each = self.records.n / (self.by - 1)
 
         def clear(epsilon: float) -> bool:
@@ -113,7 +113,7 @@ class ScoreSizes:
 
     @staticmethod
     def _told(needed: float, size: float) -> bool:
-        """Whether a size is as clear of what is needed as what is advised has to be."""
+        """Return whether a size is as far above what is needed as advice requires."""
         return needed * (1 + _SURE / CLEAR) <= size
 
     def _clear(self, asked: ScoreRequest, hidden: set[str], budget: Budget) -> bool:
@@ -126,7 +126,7 @@ class ScoreSizes:
         return clear
 
     def _least(self, clear: Callable[[float], bool]) -> str:
-        """The least epsilon of two digits that is `clear`; "" where none is."""
+        """Return the least epsilon of two digits that is `clear`; "" if there is none."""
         decades = range(-4, 6)
         known = [float(f"{digits}e{power - 1}") for power in decades for digits in range(10, 100)]
         known = [epsilon for epsilon in known if epsilon > (self.target.epsilon or 0.0)]
@@ -138,16 +138,16 @@ class ScoreSizes:
 
 
 def needs_classes(plain: str) -> bool:
-    """Whether a metric needs so many records of each class."""
+    """Return whether a metric needs a certain number of records of each class."""
     metric = METRICS[plain]
     return (metric.cells or metric.formula is not None) and not metric.of_all_rows
 
 
 def settled(asked: ScoreRequest, sizes: ScoreSizes) -> tuple[ScoreRequest, dict[str, str]]:
-    """Metrics that are released, and why others are left out, by their names in METRICS.
+    """Return metrics that are released, and why others are left out, by their names in METRICS.
 
-    ValueError where public sizes tell that none would be. What is left out takes no share of the
-    budget, so that others are looked at again.
+    ValueError if public sizes show that none would be released. A metric that is left out has no
+    share of the budget, so that the others are checked again.
     """
     if not sizes.target.private:
         return asked, {}
@@ -173,7 +173,7 @@ def settled(asked: ScoreRequest, sizes: ScoreSizes) -> tuple[ScoreRequest, dict[
 
 
 def _why(asked: ScoreRequest, sizes: ScoreSizes, hidden: set[str]) -> str:
-    """Which metrics noise hides, why, and what helps, in sentences."""
+    """Sentences that state which metrics noise hides, why, and what helps."""
     names = [name for name, plain in zip(asked.names, asked.plain, strict=True) if plain in hidden]
     n, epsilon, unit = sizes.records.n, sizes.target.epsilon or 0.0, sizes.records.unit
     words = f"{', '.join(map(repr, names))} of {n} {unit}s at epsilon={epsilon:g}"
@@ -200,12 +200,12 @@ _USUAL_TARGETS = (
 
 
 def _advised(epsilon: str, case: str) -> str:
-    """What to say of an epsilon that is enough, where there is one."""
+    """Advice of an epsilon that is enough, if there is one."""
     return f" An epsilon of {epsilon} or more is {_CHANCE} {case}." if epsilon else ""
 
 
 def warn_if_hidden(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
-    """Warn where public sizes tell that noise may hide a metric that is released, at no cost."""
+    """Warn if public sizes show that noise may hide a metric that is released, at no cost."""
     if not budget.private:
         return
     if asked.ranked or asked.confusion:
@@ -218,7 +218,7 @@ def warn_if_hidden(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> No
 
 
 def _warn_of_classes(asked: ScoreRequest, sizes: ScoreSizes, needed: float) -> None:
-    """Tell of metrics that need so many records of each class."""
+    """Warn about metrics that need this many records of each class."""
     names = [n for n, p in zip(asked.names, asked.plain, strict=True) if needs_classes(p)]
     n, epsilon, unit = sizes.records.n, sizes.target.epsilon or 0.0, sizes.records.unit
     if not names or needed <= max(1.0, _SMALL_CLASS * n):
@@ -236,9 +236,9 @@ def _warn_of_classes(asked: ScoreRequest, sizes: ScoreSizes, needed: float) -> N
 
 
 def _warn_of_variance(asked: ScoreRequest, sums: Summed, sizes: ScoreSizes) -> None:
-    """Tell of R2 where targets must vary much to be told from noise."""
+    """Warn about R2 if targets must vary much to be distinguished from noise."""
     n, unit = sizes.records.n, sizes.records.unit
-    # Parts of the width of the bounds, of which the half is 1 here.
+    # Shares of the width of the bounds, half of which is 1 here.
     middle, beside = (math.sqrt(sums.clear_variance(mean)) / 2 for mean in (0.0, _USUAL_MEAN))
     if beside > _USUAL_SPREAD:
         warn(
@@ -253,7 +253,7 @@ def _warn_of_variance(asked: ScoreRequest, sums: Summed, sizes: ScoreSizes) -> N
 
 
 def _warn_of_noise(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
-    """Tell of scores that are released and are mostly noise."""
+    """Warn about scores that are released and are mostly noise."""
     pairs = zip(asked.names, asked.plain, strict=True)
     shares = {name: _noise_of(plain, asked, budget, sizes) for name, plain in pairs}
     names = [name for name, share in shares.items() if share > _NOISY]
@@ -277,7 +277,7 @@ def _warn_of_noise(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> No
 
 
 def _noise_of(plain: str, asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> float:
-    """Noise that 19 of 20 draws are below, beside what tells a perfect model from a guess."""
+    """Noise that 19 of 20 draws are below, over the difference of a perfect model and a guess."""
     metric, n = METRICS[plain], sizes.records.n
     if metric.formula is not None and (asked.confusion or asked.ranked):
         return _noise_of_counts(plain, asked, budget, sizes)
@@ -288,14 +288,14 @@ def _noise_of(plain: str, asked: ScoreRequest, budget: Budget, sizes: ScoreSizes
     if metric.error:
         range_scale = sizes.moved / budget.scales["range"]
         if CLEAR * range_scale * math.sqrt(2) < n / 5:
-            return 0.0  # a bound on errors may be found, in which there is less noise
+            return 0.0  # a bound on errors may be found, and noise is less then
     main = metric.mean[0]
     noise = math.log(20) * sizes.sums(asked, budget).scales[main]
     return noise / _guess(metric, main, sizes)
 
 
 def _guess(metric: Metric, main: str, sizes: ScoreSizes) -> float:
-    """What a guess is worth, beside a perfect model, in units of the mean that is released."""
+    """Loss of a guess relative to a perfect model, in units of the mean that is released."""
     if metric.error:
         return _USUAL_SPREAD ** (2 if main.endswith("^2") else 1)
     unit = sizes.units.get(main, 1.0)
@@ -312,9 +312,9 @@ def _noise_of_counts(plain: str, asked: ScoreRequest, budget: Budget, sizes: Sco
         epsilon = budget.scales["cells"]
         scale, cells = root * sizes.moved / epsilon, n_cells(n, epsilon)
     one = math.sqrt(2) * scale
-    if plain == "confusion_matrix":  # of an entry, beside what it is on average
+    if plain == "confusion_matrix":  # noise of an entry, over its average
         return 2 * one * (1 if asked.confusion else math.sqrt(cells / 2)) / (n / c**2) / 2
-    if plain == "calibration_curve":  # of a share of a cell
+    if plain == "calibration_curve":  # noise of a share of a cell
         return 2 * one / (n / cells)
     if METRICS[plain].of_all_rows:
         return 2 * one * math.sqrt(cells) / n / (1 - 1 / c)
@@ -334,7 +334,7 @@ def _needed_of_groups(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) ->
 
 
 def _warn_of_groups(asked: ScoreRequest, budget: Budget, sizes: ScoreSizes) -> None:
-    """Tell of groups, of which each has about so many records and noise hides as many."""
+    """Warn about groups if noise hides as many records as each group has on average, or more."""
     each, needed = sizes.records.n / (sizes.by - 1), _needed_of_groups(asked, budget, sizes)
     if needed <= max(each, 1.0):
         return

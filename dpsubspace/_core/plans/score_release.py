@@ -1,4 +1,4 @@
-"""What is released of a model's outputs on private rows, and the metrics that are read from it."""
+"""Releases from a model's outputs on private rows, and the metrics that are read from them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from dpsubspace._core.statistics.score_cells import (
 from dpsubspace._core.statistics.score_metrics import METRICS, Counted, Summed, Value, mean_area
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
 
-# Shares of epsilon: of the grid that edges are found on, of the bound on errors of regressors, of
-# sums beside counts, and of predicted labels beside scores of many classes.
+# Shares of epsilon: for the grid on which edges are found, for the bound on errors of regressors,
+# for sums beside counts, and for predicted labels beside scores of many classes.
 _EDGES, _RANGE, _SUMS_BESIDE, _LABELS_BESIDE = 0.15, 0.1, 0.3, 0.3
 
 # Share of decision values in one cell of the public grid, or in the two beside 0, above which their
@@ -64,26 +64,26 @@ def parts_of(asked: ScoreRequest) -> dict[str, Part]:
 
 @dataclass(frozen=True)
 class RowScores:
-    """What is counted of the rows: nothing of it is public yet."""
+    """Arrays of rows that are counted: nothing of them is public yet."""
 
-    asked: ScoreRequest  # What it is for
-    # Arrays of rows, where these lie: all that is made of them goes through `rowwise`.
+    asked: ScoreRequest  # Requested metrics
+    # Arrays of rows, where these lie: everything computed from them goes through `rowwise`.
     y: Any  # (n_rows,): index of each label, or targets
-    classes: np.ndarray  # (c,): labels; none of a regressor
-    records: Records  # Whose the rows are
-    # (n_rows, k): scores of the second class, or of each one; None where none are counted.
+    classes: np.ndarray  # (c,): labels; none for a regressor
+    records: Records  # Privacy units of the rows
+    # (n_rows, k): scores of the second class, or of each class; None if no scores are counted.
     scores: Any
-    probabilities: bool  # Whether scores are of these
+    probabilities: bool  # Whether scores are probabilities
     # Score from which the second class is predicted, where labels are read from scores.
     threshold: float | None
-    predicted: Any  # (n_rows,): index of each predicted label; None where none is needed
-    numbers: Mapping[str, Any]  # Numbers of which sums are taken
-    # What 1 stands for in each of them; in errors, the width of the bounds of targets.
+    predicted: Any  # (n_rows,): index of each predicted label; None if not needed
+    numbers: Mapping[str, Any]  # Numbers that are summed
+    # Unit of each of these numbers; for errors, the width of the bounds of targets.
     units: Mapping[str, float]
-    by: PublicGroups | None = None  # Groups of which each has a score
+    by: PublicGroups | None = None  # Groups, each of which has a score
 
     def released(self, releases: Releases, rng: np.random.Generator) -> list[ReleasedCounts]:
-        """Release all that was asked for: found of all records, and then of each group."""
+        """Release all that was requested: results of all records, and then of each group."""
         asked, some = self.asked, 1 if self.by is None else self.by.n_groups
         cells: list[list[Counted]] = [[] for _ in range(some)]
         labels: list[Counted | None] = [None] * some
@@ -119,11 +119,11 @@ class RowScores:
     def _parts(
         self, counts: np.ndarray, scale: float
     ) -> Iterator[tuple[np.ndarray, float, int, bool]]:
-        """Counts of all records, of which the number is public, and then of each group.
+        """Counts of all records, whose number is public, and then of each group.
 
-        With the scale of their noise, that number, and whether they are those of a group. Noise of
-        a sum over groups is not that of one Laplace variable, but has no longer tails than one of
-        its variance.
+        Each comes with the scale of its noise, the number of records, and whether it is of a group.
+        Noise of a sum over groups is not that of one Laplace variable, but has no longer tails than
+        a Laplace variable of the same variance.
         """
         n = self.records.n
         yield counts.sum(axis=0), scale * math.sqrt(len(counts)), n, False
@@ -196,7 +196,7 @@ class RowScores:
         return fine, [grid] * len(fine)
 
     def _edges(self, fine: np.ndarray, grid: np.ndarray, k: int) -> np.ndarray:
-        """Edges of cells, `k` of them, or one for each score where that is 0."""
+        """Edges of `k` cells, or of one cell for each score if `k` is 0."""
         if k:
             return quantile_edges(fine, grid, k, self.threshold)
         inner = grid if self.threshold is None else np.unique([*grid, self.threshold])
@@ -237,7 +237,7 @@ class RowScores:
                 yield Summed.of_group(asked, pair, scale, self.units, largest)
 
     def _base(self, name: str) -> Any:
-        """Numbers that a name such as "error^2" is about."""
+        """Numbers that a name such as "error^2" refers to."""
         return self.numbers[name.partition("^")[0]]
 
 
@@ -255,15 +255,15 @@ def _column(numbers: np.ndarray, name: str, largest: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """What was released, from which metrics are read."""
+    """Released numbers, from which metrics are read."""
 
-    cells: list[Counted]  # Counts by score: of the second of two classes, or of each of more
+    cells: list[Counted]  # Counts by score: of the second of two classes, or of each of several
     labels: Counted | None  # Counts from which metrics of labels are read
     sums: Summed | None  # Means
     rng: np.random.Generator  # For samples
 
     def value(self, metric: str, level: float) -> Value | PrivacyError:
-        """A metric, or why there is none."""
+        """Return a metric, or the reason why there is none."""
         asked = METRICS[metric]
         counts = self.cells if asked.cells else []
         if asked.formula is not None and self.labels is not None:
@@ -292,7 +292,7 @@ class ReleasedCounts:
 
 
 def _hidden(metric: str, few: float, *, whole: bool = False) -> PrivacyError:
-    if whole:  # of a group, all rows of which matter
+    if whole:  # a group, all of whose rows matter
         return PrivacyError(
             f"the noisy number of rows of the group is {max(few, 0.0):.0f}, which the noise hides:"
             f" {metric!r} would say nothing. What was released stays charged."
@@ -314,7 +314,7 @@ def _hidden_variance() -> PrivacyError:
 
 
 def _warn_of_scale() -> None:
-    """Warn of decision values of another size than the grid is made for, as it was released."""
+    """Warn if released counts show decision values of another size than the grid is made for."""
     warn(
         "nearly all decision values of the model fall into one bin of the histogram from which"
         " scores are computed. (The bins next to 0 end at 0.0007, and the others are about as"
@@ -337,7 +337,7 @@ def _scale(releases: Releases, name: str, total: BoundedL1Sum) -> float:
 
 
 def _between(scores: np.ndarray, most: int = 2048) -> np.ndarray:
-    """Inner edges of cells with one score each, where there are no more scores than `most`."""
+    """Inner edges of cells with one score each, if there are at most `most` scores."""
     scores = np.unique(scores)
     if len(scores) > most:
         scores = np.unique(np.quantile(scores, np.linspace(0, 1, most)))

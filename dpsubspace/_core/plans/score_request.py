@@ -1,4 +1,4 @@
-"""Metrics as they are asked for, their groups, and what scoring gives back."""
+"""Requested metrics, their groups, and the results of scoring."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dpsubspace._names import imported, public
 from dpsubspace.exceptions import warn
 
 # Results ----------------------------------------------------------------------------------------
-# What scoring gives back: metrics with intervals, each with what the call cost.
+# Results of scoring: metrics with intervals, each with the cost of the call.
 
 
 def _warn_of_pairs() -> None:
-    """Warn that what is asked for is of the pair that `private_score` gave before."""
+    """Warn that a score is used as the pair that `private_score` returned before."""
     warn(
         "private_score gives the score itself and no pair (value, privacy) any more: write score ="
         " private_score(...), and take its cost from score.privacy_. The pair goes in version 0.3.",
@@ -33,7 +33,7 @@ def _warn_of_pairs() -> None:
     )
 
 
-# What draws the curves of metrics.
+# Displays of the curves of metrics.
 _DISPLAYS = {
     "roc_auc": "PrivateRocCurveDisplay",
     "roc_curve": "PrivateRocCurveDisplay",
@@ -167,13 +167,13 @@ class PrivateScore(PrivateResult):
 
     @property
     def _words(self) -> str:
-        """The value, with its interval."""
+        """Text of the value, with its interval."""
         if np.ndim(self.value):
             return f"{np.size(self.value)} values: see `value`, with intervals in `low` and `high`"
         value, low, high = (f"{float(x):.4g}" for x in (self.value, self.low, self.high))
         return f"{value} ({100 * self.level:g}% interval {low} to {high})"
 
-    # The pair that it was before ------------------------------------------------------------
+    # The former pair of a value and its cost ------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         _warn_of_pairs()
@@ -205,7 +205,7 @@ class PrivateScores(dict[str, PrivateScore], PrivateResult):
 
 
 # Groups -----------------------------------------------------------------------------------------
-# Public groups that scores are split by: which there are is given, and never read from rows.
+# Public groups that scores are split by: their levels are given, and never read from rows.
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,18 +213,18 @@ class PublicGroups:
     """Groups of rows by a public list of levels."""
 
     levels: tuple[Any, ...]  # Values that groups have, public
-    # (n_rows,): place of the value of each row among the levels, and their number where it
-    # is none of them: such rows are in no group. Private.
-    group: Any  # np.ndarray, or such in parts
+    # (n_rows,): index of the value of each row among the levels. It is their number for a value
+    # that is none of them: such rows are in no group. Private.
+    group: Any  # np.ndarray, or arrays in parts
 
     @property
     def n_groups(self) -> int:
-        """Number of groups, with that of all rows that are in none."""
+        """Number of groups, including that of all rows in no group."""
         return len(self.levels) + 1
 
     @classmethod
     def of(cls, by: Any, model: Any, X: Any, n_rows: int) -> PublicGroups:
-        """ValueError unless levels are known beforehand and there is a value for each row."""
+        """Return groups of rows; ValueError unless levels are known and each row has a value."""
         frame, name, kind = _column(by, model, X)
         check_order(X, by=by[0] if isinstance(by, tuple) else None)
         kind = Categories(kind.values, missing=True)
@@ -238,7 +238,7 @@ class PublicGroups:
 
     @staticmethod
     def levels_in(by: Any, model: Any, X: Any) -> tuple[Any, ...]:
-        """Levels of groups in a column of a Dask data frame; ValueError where it has none."""
+        """Levels of groups in a column of a Dask data frame; ValueError if the column has none."""
         if isinstance(by, tuple):
             raise ValueError(
                 "`by` must name a column where `X` is a Dask collection: put the entries in a"
@@ -252,7 +252,7 @@ class PublicGroups:
 
 
 def _column(by: Any, model: Any, X: Any) -> tuple[Any, str, Categories]:
-    """Where values are read from, the name of the column, and what is public about it."""
+    """Return the source of values, the name of the column, and its public categories."""
     if isinstance(by, tuple) and len(by) == 2 and not isinstance(by[0], str):
         entries, levels = by
         values = entries if hasattr(entries, "dtype") else np.array(entries, dtype=object)
@@ -279,7 +279,7 @@ def _column(by: Any, model: Any, X: Any) -> tuple[Any, str, Categories]:
 
 
 def _levels(levels: Any) -> Categories:
-    """Levels that were given."""
+    """Return the given levels as categories."""
     try:
         return levels if isinstance(levels, Categories) else Categories(levels)
     except ValueError as error:
@@ -287,7 +287,7 @@ def _levels(levels: Any) -> Categories:
 
 
 def _of_schemas(name: str, model: Any) -> Categories:
-    """What the schema of a model says about a column."""
+    """Return the categories of a column in the schema of a model."""
     inside = opened(model, fitted=True).walk()
     schemas = (getattr(part.model, "schema", None) for part in inside)
     for schema in (as_schema(each) for each in schemas if isinstance(each, Mapping)):
@@ -308,7 +308,7 @@ def _of_schemas(name: str, model: Any) -> Categories:
 
 # Requests ---------------------------------------------------------------------------------------
 
-# The metric behind each name, and the sign that it has under it.
+# Metric behind each name, and its sign under that name.
 _NAMES = {name: (name, 1) for name in METRICS} | {
     other: (name, sign) for name, metric in METRICS.items() for other, sign in metric.others.items()
 }
@@ -319,17 +319,17 @@ _WITH_CURVE = "roc_auc"
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """Metrics as they were asked for, and what has to be released for them."""
+    """Requested metrics, and what has to be released for them."""
 
-    names: tuple[str, ...]  # As they were asked for
-    plain: tuple[str, ...]  # Names of what they are made of
-    one: bool  # Whether a single one was asked for
-    # Which of two classes metrics are about; None where there are not two, or none is needed.
+    names: tuple[str, ...]  # Names as they were requested
+    plain: tuple[str, ...]  # Names of the metrics behind them
+    one: bool  # Whether a single metric was requested
+    # Which of two classes metrics are about; None if there are not two, or no metric needs one.
     pos: int | None = None
 
     @classmethod
     def of(cls, metric: Any) -> ScoreRequest:
-        """ValueError unless all are known and of one kind of model."""
+        """Return the request; ValueError unless all metrics are known and of one kind of model."""
         one = isinstance(metric, str)
         names = (metric,) if one else tuple(metric) if isinstance(metric, Sequence) else ()
         unknown = [name for name in names if not (isinstance(name, str) and name in _NAMES)]
@@ -348,18 +348,18 @@ class ScoreRequest:
         return cls(names, plain, one)
 
     def only(self, plain: set[str]) -> ScoreRequest:
-        """The same of some metrics alone, by their names in METRICS."""
+        """Return the request for some of the metrics, by their names in METRICS."""
         pairs = [each for each in zip(self.names, self.plain, strict=True) if each[1] in plain]
         names, left = zip(*pairs, strict=True)
         return replace(self, names=names, plain=left)
 
     def without(self, plain: set[str]) -> ScoreRequest | None:
-        """The same without some metrics; None where no other is left."""
+        """Return the request without some metrics; None if no other is left."""
         left = {*self.plain} - plain
         return self.only(left) if left else None
 
     def about(self, classes: np.ndarray, pos_label: Any) -> ScoreRequest:
-        """The same for a model of such classes; ValueError where they do not fit."""
+        """Return the request for a model of these classes; ValueError if they do not fit."""
         if len(classes) == 2:
             plain = tuple("roc_auc" if name == "roc_auc_ovr" else name for name in self.plain)
             asked = replace(self, plain=plain)
@@ -406,7 +406,7 @@ class ScoreRequest:
             )
 
     def sign(self, name: str) -> int:
-        """-1 for scorers that turn an error into a score."""
+        """Return -1 for scorers that turn an error into a score, and 1 for others."""
         return _NAMES[name][1]
 
     @property
@@ -430,18 +430,18 @@ class ScoreRequest:
 
     @property
     def labels_together(self) -> bool:
-        """Whether several metrics are those of one confusion matrix."""
+        """Whether several metrics belong to one confusion matrix."""
         return sum(metric.formula is not None for metric in self._metrics) > 1
 
     @property
     def errors_together(self) -> bool:
-        """Whether there is a mean of errors and one of their squares, which have an order."""
+        """Whether there are means of errors and of their squares, which have an order."""
         means = {metric.mean[0] for metric in self._metrics if metric.error}
         return means == {"error", "error^2"}
 
     @property
     def ranked(self) -> bool:
-        """Whether scores are counted in cells: of the second class, or of each one of many."""
+        """Whether scores are counted in cells: of the second class, or of each of many classes."""
         return any(metric.cells for metric in self._metrics)
 
     @property

@@ -1,4 +1,4 @@
-"""Held-out rows of a score, in memory or in parts, and what a model says of them."""
+"""Held-out rows of a score, in memory or in parts, and a model's outputs for them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from dpsubspace._core.rows.inputs import (
 from dpsubspace._core.rows.records import Records, check_groups, check_order, split_groups
 from dpsubspace._core.rows.remote import ROWS, RemoteRows
 
-# What parts hold beside labels or targets, which have the name of rows, and numbers by their names.
+# Names of arrays in parts, beside labels or targets (under the name of rows) and numbers (under
+# their own names).
 _SCORES, _PREDICTED, _GROUP = "scores", "predicted", "group"
 
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Checked rows, of which a model has said nothing yet."""
+    """Checked rows, without outputs of a model yet."""
 
     says: Outputs
     asked: ScoreRequest
@@ -45,7 +46,7 @@ class ScoredRows:
     def checked(
         cls, says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredRows:
-        """ValueError where the data cannot be scored, in words that hold no entry of them."""
+        """Return checked rows; ValueError, which shows no entry, if the data cannot be scored."""
         X = checked_by(as_rows, unwrapped("X", X, read=False))
         refuse_collection("X", X)
         refuse_collection("y", y)
@@ -70,7 +71,7 @@ class ScoredRows:
         return _said(self.says, self.asked, self.by, self.y, self.records, found)
 
     def _outputs(self, X: Any, rows: Any) -> dict[str, np.ndarray]:
-        """What the model says of some of the rows."""
+        """Return the outputs of the model for some of the rows."""
         asked, some = self.asked, self.says.of(X, self.y[rows])
         found = {_SCORES: some.scores} if asked.ranked else {}
         found |= {_PREDICTED: some.predicted} if asked.labels else {}
@@ -78,7 +79,7 @@ class ScoredRows:
 
 
 def check_model(says: Outputs, asked: ScoreRequest) -> None:
-    """ValueError unless a model says what metrics need."""
+    """Raise ValueError unless a model has the outputs that metrics need."""
     if "calibration_curve" in asked.plain and not hasattr(says.model, "predict_proba"):
         raise ValueError("metric='calibration_curve' needs a model with `predict_proba`.")
 
@@ -86,7 +87,7 @@ def check_model(says: Outputs, asked: ScoreRequest) -> None:
 def _numbers(asked: ScoreRequest) -> list[str]:
     """Names of the numbers of each row that metrics need."""
     names = dict.fromkeys(name.partition("^")[0] for name in asked.sums)
-    names |= {"error": None} if asked.regression else {}  # of which a bound is found first
+    names |= {"error": None} if asked.regression else {}  # a bound on it is found first
     return [*names]
 
 
@@ -128,7 +129,7 @@ def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
         return order[check_classes(labels, classes)[1]]
     except (TypeError, ValueError):
         pass
-    # Raised out here, so that no chained exception carries an entry.
+    # Raised outside the handler, so that no chained exception carries an entry.
     raise ValueError(
         "`y` has labels that are not in `model.classes_`: write labels as in the fit of the model,"
         " and drop rows with labels that it does not know."
@@ -140,7 +141,7 @@ def _codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ScoredParts:
-    """The same of Dask collections, of which the model has said all where their blocks lie."""
+    """Checked rows of Dask collections, with all outputs of the model made where blocks lie."""
 
     says: Outputs
     asked: ScoreRequest
@@ -153,7 +154,7 @@ class ScoredParts:
     def checked(
         cls, says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
     ) -> ScoredParts:
-        """ValueError where the data cannot be scored, in words that hold no entry of them."""
+        """Return checked rows; ValueError, which shows no entry, if the data cannot be scored."""
         check_model(says, asked)
         check_types_for(says.model, X)
         levels = None if by is None else PublicGroups.levels_in(by, says.model, X)
@@ -170,13 +171,13 @@ class ScoredParts:
 
 @dataclass(frozen=True)
 class _BlockOfScores:
-    """What a model says of a block of rows, and of labels or targets beside it, where they lie.
+    """Outputs of a model for a block of rows, with labels or targets, made where the block lies.
 
-    A copy of the model goes there. It is shown a block at a time, which is as public as the number
-    of rows is: what it says of a row must depend on that row alone, as in memory. Where rows belong
-    to persons, how many of them are in a block is private, and one more row of a person may move
-    others to another block. So the model is shown each row `alone`, and what it says of a row is
-    the same wherever that lies (:func:`~dpsubspace._core.fits.outputs.by_record`).
+    A copy of the model is sent there. It is shown a block at a time, which is as public as the
+    number of rows is: its output for a row must depend on that row alone, as in memory. Where rows
+    belong to persons, how many of them are in a block is private, and one more row of a person may
+    move others to another block. So the model is shown each row `alone`, and its output for a row
+    is the same wherever the row lies (:func:`~dpsubspace._core.fits.outputs.by_record`).
     """
 
     says: Outputs
@@ -185,7 +186,7 @@ class _BlockOfScores:
     alone: bool
 
     def __call__(self, X: Any, y: Any) -> dict[str, np.ndarray]:
-        """Arrays of a block; ValueError where it cannot be used."""
+        """Return the arrays of a block; ValueError if the block cannot be used."""
         kinds = self._kinds()
         if not len(y):
             return {name: np.empty((0, *shape), kind) for name, (kind, shape) in kinds.items()}
@@ -211,7 +212,7 @@ class _BlockOfScores:
 
 
 def refuse_exact_scores(target: Target, asked: ScoreRequest) -> None:
-    """ValueError where all scores would have to be in one place."""
+    """Raise ValueError if all scores would have to be in one place."""
     if asked.ranked and not target.private:
         raise ValueError(
             "`epsilon`=inf looks at all scores in one place: give a finite epsilon, or ask for"

@@ -1,10 +1,10 @@
-"""The plan of a private search: trials of candidates, and the scores that they are chosen by.
+"""The plan of a private search: trials of candidates, and the scores that decide among them.
 
 Where to check the privacy claim: :meth:`SearchPlan.run` is the whole fit. It releases nothing by
 itself: each trial fits a candidate and releases a score (:class:`TrialScorePlan`), each with an
 account of its own, and all of them have been paid for as one search. What they may cost together,
-and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``. What
-a record moves a score by is bounded by ``score_total`` in ``_core/statistics/score_cells.py``. The
+and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``. How
+far a record moves a score is bounded by ``score_total`` in ``_core/statistics/score_cells.py``. The
 number of trials is drawn, and hidden, by ``draw_trials`` in ``_core/release/releases.py``.
 """
 
@@ -56,7 +56,7 @@ def _right(model: Any, X: Any, y: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Close:
-    """How near the prediction of each row is, in halves of the range of the targets."""
+    """Closeness of each prediction to its target, in halves of the range of the targets."""
 
     low: np.ndarray
     high: np.ndarray
@@ -71,7 +71,7 @@ class _Close:
 
 @dataclass(frozen=True)
 class RowScorer:
-    """What a scoring says of a model by some rows: nothing that it does is released."""
+    """Scores that a scoring gives a model on some rows: nothing that it does is released."""
 
     model: Any
     scoring: Callable[..., Any]
@@ -79,24 +79,24 @@ class RowScorer:
     by_row: bool  # Whether each row is a record
 
     def __call__(self, X: Any, y: Any) -> np.ndarray:
-        """One number a row, which is 0 where nothing can be said of it."""
+        """Return one number for each row, which is 0 where the row cannot be scored."""
         found = self._values(X, y)
         if found is None and self.by_row:
             found = self._of_those_that_can(X, y)
         return np.zeros(len(y)) if found is None else found
 
     def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
-        """The same where some rows raise, which must change the scores of no others.
+        """Scores where some rows raise an error, which must not change the scores of other rows.
 
-        A copy of a row that does not raise is shown in the place of each of these. So all others
-        are shown in one call, as many together and each at its place, as if none had raised:
-        BLAS rounds the product of a row by these, and so may a score be rounded.
+        Each row that raises is replaced by a copy of a row that does not. So all other rows are
+        shown in one call, as many together and each at its place, as if none had raised. BLAS
+        rounds the product of a row depending on these two, and so a score may be rounded.
         """
         each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
         fine = np.array([one is not None for one in each])
         shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
         found = self._values(taken(X, shown), y[shown])
-        if found is None:  # it compares rows, and has no say of any
+        if found is None:  # the scoring compares rows, and has no scores of all together
             found = np.array([0.0 if one is None else one[0] for one in each])
         return np.where(fine, found, 0.0)
 
@@ -110,7 +110,7 @@ class RowScorer:
 
 
 def _refused(guarantee: Any) -> None:
-    """What scores a model has no budget to release anything: only the score itself was paid for."""
+    """Raise PrivacyError: a scoring has no budget to release anything beside the score itself."""
     raise PrivacyError("a `scoring` must not fit or release anything.")
 
 
@@ -118,16 +118,16 @@ def _refused(guarantee: Any) -> None:
 class TrialRows:
     """Rows of all trials."""
 
-    # What is passed to ``fit``: "X", "y", "groups", "X_public" and "y_public".
+    # Arguments of ``fit``: "X", "y", "groups", "X_public" and "y_public".
     train: Mapping[str, Any]
     X: Any  # Rows and targets to score
     y: Any
-    # Whose those rows are; None where they are public, and their mean is not noisy.
+    # Privacy units of the rows to score; None if these are public, and their mean has no noise.
     records: Records | None
-    unit: str  # What a record is called
+    unit: str  # Name of a record
 
     def said(self, says: RowScorer | None) -> np.ndarray:
-        """What is said of each row to score, which is 0 by None."""
+        """Return the score of each row to score; 0 if `says` is None."""
         if says is None:
             return np.zeros(len(self.y))
         records = Records.of_rows(len(self.y)) if self.records is None else self.records
@@ -143,7 +143,7 @@ class TrialScorePlan(FunctionPlan):
 
     name: ClassVar[str] = "PrivateSearch"
 
-    paid: Budget  # What the search has paid for it
+    paid: Budget  # Budget that the search has paid for the score
 
     def budget(self, n_samples: int) -> Budget:
         return self.paid
@@ -153,7 +153,7 @@ class TrialScorePlan(FunctionPlan):
 
 
 def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
-    """What a fit takes beside `X` and `y`; ValueError where something could not be passed on."""
+    """Arguments of a fit beside `X` and `y`; ValueError if something could not be passed on."""
     given = {k: v for k, v in train.items() if k not in ("X", "y") and v is not None}
     if type(model) is not Pipeline:
         taken = inspect.signature(model.fit).parameters
@@ -180,18 +180,19 @@ def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
 class Trial:
     """A fit of one candidate, and the release of its score."""
 
-    candidate: Candidate  # What is fitted, with its budget
-    seed: int | None  # What seeds of the private parts are made of; None for secure noise
-    score: Budget | None  # What the release of the score may be; None for public rows
+    candidate: Candidate  # Candidate to fit, with its budget
+    seed: int | None  # Source of the seeds of the private parts; None for secure noise
+    score: Budget | None  # Budget for the release of the score; None for public rows
     noise: NoiseSource  # Noise of the score
-    delta: float  # What ``delta="auto"`` stands for
+    delta: float  # Value of ``delta="auto"``
 
     def run(self, rows: TrialRows, scoring: Callable[..., Any]) -> tuple[float, Any]:
-        """Fit, and return the score, with noise if that is private, and the model or None.
+        """Fit, and return the score, with noise if the score is private, and the model or None.
 
-        What is warned of, raised or printed by a trial might tell how many there were, so nothing
-        is; a trial without a model has the score of one that is always wrong. What is raised here
-        tells alone that Dask has run a trial twice: the search has paid for each once.
+        Warnings, errors or printed text of a trial might reveal how many trials there were, so none
+        of them gets out; a trial without a model has the score of one that is always wrong. The
+        only error raised here means that Dask has run a trial twice: the search has paid for each
+        once.
         """
         if self._private:
             only_once()
@@ -243,7 +244,7 @@ class SearchData(Data):
 
 
 class TrialResult(NamedTuple):
-    """What a trial has found; there is no model where something went wrong."""
+    """Result of a trial; there is no model if something went wrong."""
 
     model: Any
     params: Mapping[str, Any]
@@ -252,24 +253,24 @@ class TrialResult(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchPlan(Plan):
-    """Trials of candidates, of which the best alone is told."""
+    """Trials of candidates, of which only the best is revealed."""
 
     target: Target
     estimator: Any
-    params: Sequence[Mapping[str, Any]]  # Of each candidate
+    params: Sequence[Mapping[str, Any]]  # Parameters of each candidate
     method: str
     n_trials: float
-    fraction: float | None  # Of records to score; None to score on public rows
+    fraction: float | None  # Share of records to score; None to score on public rows
     scoring: Callable[..., Any]
     n_jobs: int | None
     public_val: tuple[Any, Any] = (None, None)  # Public rows and targets to score on
-    labels: list[Any] | None = None  # Of which training rows may lack one
+    labels: list[Any] | None = None  # Labels, one of which training rows may lack
     shared: Any = None  # SearchBudget, where public sizes are known
 
     def data(
         self, X: Any, y: np.ndarray, n_outputs: int, records: Records, train: Mapping[str, Any]
     ) -> SearchData:
-        """Rows as trials get them; ValueError where candidates do not take what they are given."""
+        """Rows as trials get them; ValueError if candidates do not accept what is passed."""
         trial_rows = self.rows(X, y, records, train)
         given_to(self.estimator, trial_rows.train)
         return SearchData(X, y, n_outputs, records, trial_rows=trial_rows)
@@ -342,12 +343,12 @@ class SearchPlan(Plan):
     ) -> TrialResult:
         """Run all trials, and keep the first of those with the largest score.
 
-        Trials are independent and of one distribution, so that to take the first is to draw one.
+        Trials are independent and of one distribution, so that keeping the first is drawing one.
         """
         trials = self._trials(releases, self.target.delta_at(ready.records.n))
         with warnings.catch_warnings():
-            # Also around all trials: threads that leave filters of their own bring back those of
-            # others, in any order.
+            # Filters are set around all trials as well: threads that leave filters of their own
+            # restore those of other threads, in any order.
             warnings.simplefilter("ignore")
             best = max(self._ran(trials, ready.trial_rows), key=lambda found: found.score)
         if best.model is None:
@@ -359,7 +360,7 @@ class SearchPlan(Plan):
         return best
 
     def _trials(self, releases: Releases, delta: float) -> list[Trial]:
-        """All trials: each candidate once, or a number that must stay hidden."""
+        """Return all trials: each candidate once, or a number of trials that must stay hidden."""
         candidates, trials = self.shared.candidates, []
         drawn: Iterable[int] = range(len(candidates))
         if not self.shared.all:
@@ -372,11 +373,11 @@ class SearchPlan(Plan):
         return trials
 
     def _ran(self, trials: Sequence[Trial], rows: TrialRows) -> Iterator[TrialResult]:
-        """Results of trials; one after another their models are never all in memory."""
+        """Yield results of trials; run one after another, their models are never all in memory."""
         n_jobs: Any = self.n_jobs
         if effective_n_jobs(n_jobs) == 1:
             found: Iterable[Any] = (trial.run(rows, self.scoring) for trial in trials)
-        else:  # whatever a configuration says, nothing is printed: it would count the trials
+        else:  # nothing is printed, whatever a configuration asks for: it would count the trials
             parallel: Any = Parallel(n_jobs=n_jobs, verbose=0)
             found = parallel(delayed(trial.run)(rows, self.scoring) for trial in trials)
         for trial, (score, model) in zip(trials, found, strict=True):

@@ -1,21 +1,22 @@
-"""What a private search may spend: budgets of candidates and scores under one event.
+"""Budgets of a private search: of candidates and of scores, under one event.
 
 Lemma (a trial costs the larger of its two parts). Let public coins, or positions, assign each
-record to training or to scoring. A trial fits a model to the first and then releases a score of it
-on the second with noise. Neighbours differ in one record.
+record to training or to scoring. A trial fits a model to the records for training, and then
+releases a score of it on the records for scoring, with noise. Neighbours differ in one record.
 
 *In training*: the model is the output of a mechanism that has the divergences of the fit. The score
-is computed from the model and from records that both neighbours share, so that model and score are
-the model, postprocessed: no divergence grows. *In scoring*: the model has one distribution for
-both neighbours, and given the model the score is a Gaussian mechanism, whatever the model is. So
-the divergences of the pair are an average over models of those of the Gaussian mechanism.
+is computed from the model and from records that both neighbours share, so that model and score
+together are a postprocessing of the model: no divergence grows. *In scoring*: the model has one
+distribution for both neighbours, and given the model the score is a Gaussian mechanism, whatever
+the model is. So the divergences of the pair are an average over models of the divergences of the
+Gaussian mechanism.
 
 Hence every Renyi divergence of a trial, and every hockey-stick divergence, is at most the larger
-of that of the fit and that of the score. It is at most that of one event which is above both. For
-fits of Gaussian noise on all records this is the Gaussian mechanism of the same mu, exactly; for
-fits on Poisson batches, inside a search, it is the fit, with a score whose Gaussian mechanism is
-below it at every order that the accountant uses. Several trials on one split are likewise the
-larger of two compositions: of all fits, and of all scores.
+of the divergence of the fit and the divergence of the score. It is at most the divergence of one
+event which is above both. For fits of Gaussian noise on all records this event is the Gaussian
+mechanism of the same mu, exactly; for fits on Poisson batches, inside a search, it is the fit, with
+a score whose Gaussian mechanism is below it at every order that the accountant uses. Several trials
+on one split are likewise the larger of two compositions: of all fits, and of all scores.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
-# What the search itself sets in every candidate.
+# Parameters that the search itself sets in every candidate.
 REFUSED = ("epsilon", "delta", "noise_multiplier", "neighboring_relation", "random_state")
 
-# What Pipelines and ColumnTransformers have for it in every candidate: nothing is printed of a
-# trial, and all of it runs in one thread, since other threads would not know that it is paid for,
-# and a ledger around the search would count the trials.
+# Settings of Pipelines and ColumnTransformers in every candidate. Nothing is printed of a trial,
+# and all of it runs in one thread, since other threads would not know that it is paid for, and a
+# ledger around the search would count the trials.
 _QUIET = {"verbose": False, "n_jobs": 1}
 
 
@@ -76,10 +77,10 @@ _QUIET = {"verbose": False, "n_jobs": 1}
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a trial may fit: a model with the parameters of one candidate, and a budget."""
+    """Fit that trials may run: a model with the parameters of one candidate, and a budget."""
 
-    params: Mapping[str, Any]  # Parameters that make the candidate
-    estimator: Any  # With these parameters, not fitted
+    params: Mapping[str, Any]  # Parameters that define the candidate
+    estimator: Any  # Estimator with these parameters, not fitted
     sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
 
     @classmethod
@@ -154,7 +155,7 @@ class Candidate:
 
 
 def _check_one_budget(name: str, part: Any, target: Target) -> None:
-    """ValueError where a private part was given something that holds for the whole search."""
+    """Raise ValueError if a private part sets something that holds for the whole search."""
     for of_budget, default in (("delta", "auto"), ("neighboring_relation", "zero_out")):
         own, whole = getattr(part._whole, of_budget), getattr(target, of_budget)
         if own not in (default, whole):
@@ -166,28 +167,29 @@ def _check_one_budget(name: str, part: Any, target: Target) -> None:
 
 # Budgets of a search ----------------------------------------------------------------------------
 
-# Candidates on batches up to which all of them are fitted.
+# Largest number of candidates on batches with which all of them are fitted.
 _FEW = 3
 
 # Share of mu^2 of a score that is composed with fits on batches.
 _SCORE_SHARE = 0.1
 
-# So much of mu^2 is not used, so that rounding in calibrations stays below it.
+# This share of mu^2 is not used, so that rounding in calibrations stays below it.
 _SPARE = 1e-9
 
-# How much of epsilon a search over fits on batches may leave unused.
+# Part of epsilon that a search over fits on batches may leave unused.
 _TOLERANCE = 2e-3
 
-# By how much the epsilon of a candidate falls until it is below the base, and how often.
+# Largest factor by which one step lowers the epsilon of a candidate until it is below the base,
+# and the most steps.
 _LOWER, _MOST_TIMES = 0.995, 40
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """What all trials cost together, and what each of them may."""
+    """Cost of all trials together, and the budget of each trial."""
 
-    event: DpEvent  # Of all of it
-    all: bool  # Whether each candidate is fitted once; else a hidden number of trials
+    event: DpEvent  # Event of all trials
+    all: bool  # Whether each candidate is fitted once; otherwise the number of trials is hidden
     multiplier: float  # Noise multiplier of a score on private records
     candidates: Sequence[Candidate]  # With budgets set
 
@@ -208,13 +210,13 @@ def _batches(candidate: Candidate) -> list[int]:
 
 @dataclass(frozen=True)
 class SearchTerms:
-    """What a search may cost by public sizes, and how its candidates are to be tried."""
+    """Allowed cost of a search by public sizes, and how its candidates are to be tried."""
 
     target: Target
     n_samples: int | None
     method: str
     n_trials: float
-    scored: bool  # Whether scores are of private records
+    scored: bool  # Whether private records are scored
 
     @property
     def delta(self) -> float:
@@ -229,7 +231,7 @@ class SearchTerms:
         return float(self.target.epsilon or 0.0)
 
     def budget(self, candidates: Sequence[Candidate]) -> SearchBudget:
-        """Share the budget; ValueError where a candidate would get too little."""
+        """Share the budget; raise ValueError if a candidate would get too little."""
         if not self.target.private:
             for candidate in candidates:
                 candidate.set_budget(math.inf, self.delta)
@@ -246,13 +248,13 @@ class SearchTerms:
         )
 
     def among(self, candidates: Sequence[Candidate]) -> SearchBudget:
-        """Budgets of all candidates; SmallShareError where one of them would be too small."""
+        """Return budgets of all candidates; SmallShareError if one of them would be too small."""
         if any(_batches(candidate) for candidate in candidates):
             return self.on_batches(candidates)
         return self.on_all_records(candidates)
 
     def enough_for(self, candidates: Sequence[Candidate]) -> float:
-        """An epsilon of which no part is too small, by doubling."""
+        """Find an epsilon that leaves no part too small, by doubling."""
         larger = replace(self, target=replace(self.target, epsilon=2 * self.epsilon))
         try:
             larger.among(candidates)
@@ -263,7 +265,7 @@ class SearchTerms:
     # Gaussian noise on all records ------------------------------------------------------------
 
     def on_all_records(self, candidates: Sequence[Candidate]) -> SearchBudget:
-        """Fits of one mu each, and scores of the same."""
+        """Fits that all have one mu, and scores of the same mu."""
         moved, k = doubling(self.relation), len(candidates)
         once = moved / math.sqrt(gaussian_sq_mu(self.epsilon, self.delta))
         multiplier, whole = once * math.sqrt(k), True
@@ -294,7 +296,7 @@ class SearchTerms:
     # Batches ----------------------------------------------------------------------------------
 
     def on_batches(self, candidates: Sequence[Candidate]) -> SearchBudget:
-        """Fits below the Renyi curve of one of them, or all of them one after another."""
+        """Fits below the Renyi curve of one of them, or all fits one after another."""
         for candidate in candidates:
             _check_steps(candidate)
         if self.method == "all" or (self.method == "auto" and len(candidates) <= _FEW):
@@ -305,7 +307,7 @@ class SearchTerms:
                 " Gaussian mechanisms on all records only: use batch_size=None, or 'zero_out'."
             )
         rates = [min(_batches(candidate), default=math.inf) for candidate in candidates]
-        base = candidates[rates.index(min(rates))]  # whose curve rises most: others fit below it
+        base = candidates[rates.index(min(rates))]  # its curve rises most: other fits stay below it
 
         def search(log_scale: float) -> DpEvent:
             event = base.set_budget(self.epsilon * math.exp(log_scale), self.delta)

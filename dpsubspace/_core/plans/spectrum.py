@@ -1,6 +1,6 @@
 """The plan of directions in which bounded rows vary most, from its parameters to the spectrum.
 
-Private PCA releases them of rows, and a gradient subspace of the gradients of rows.
+Private PCA releases such directions of rows, and a gradient subspace those of gradients of rows.
 
 Where to check the privacy claim: ``SpectralPlan.bounded`` releases what comes before the
 subspace, and shortens rows by ``_core/rows/records.py`` and ``Features.clipped``; the mechanisms
@@ -35,33 +35,33 @@ from dpsubspace._core.statistics.moments import MECHANISMS, Mechanism, Rows, Spe
 from dpsubspace._core.statistics.quantiles import SEARCH, noisy_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Shares of the budget (of mu^2) for what comes before the subspace.
+# Shares of the budget (of mu^2) for the releases before the subspace.
 _BOUND_SHARE, _MEAN_SHARE, _RADIUS_SHARE, _SPREAD_SHARE = 0.05, 0.1, 0.02, 0.02
 _COARSE_SHARE, _FINE_SHARE = 0.08, 0.04
 
-# Share of the rows that a radius should leave as they are, more or less.
+# Approximate share of the rows that a radius should leave as they are.
 _NEAR = {"within": 0.25, "margin": 0.0}
 
 # Share of the rows that a bound on norms that is estimated privately should leave as they are.
 _BOUND_LEVEL = 0.9
 
-# Columns up to which a square matrix is taken for granted.
+# Number of columns up to which a square matrix is always used.
 _SQUARE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpectralPlan(Plan):
-    """What a fit needs of the parameters: nothing that is changed later has an effect on it."""
+    """Parameters that a fit needs: later changes have no effect on it."""
 
-    target: Target  # Privacy that is asked for
-    name: str  # Of the mechanism, or "auto"
-    # Directions, or a share of the variance, or as many as there are.
+    target: Target  # Requested privacy
+    name: str  # Name of the mechanism, or "auto"
+    # Number of directions, or a share of the variance; None for as many as there are.
     n_components: int | float | None
     centered: bool  # Whether second moments are about the mean
     data_norm: float | None  # Public bound on the norms of rows
     unit: bool = False  # Whether rows are divided by their norms, so that 1 is the bound
     microbatch_size: int | None = None  # Rows to have in memory at once
-    space: GradientSpace | None = None  # What rows are seen in: their coordinates take their place
+    space: GradientSpace | None = None  # Space whose coordinates take the place of rows
 
     @property
     def fraction(self) -> float | None:
@@ -71,7 +71,7 @@ class SpectralPlan(Plan):
     def mechanism(self, n_features: int | None) -> Mechanism:
         if self.name != "auto":
             return MECHANISMS[self.name]
-        # Not known before the data are: both cost the same.
+        # The number of columns is not known before the data are: both mechanisms cost the same.
         square = n_features is None or n_features <= _SQUARE
         return MECHANISMS["adaptive" if square else "power"]
 
@@ -173,7 +173,7 @@ class SpectralPlan(Plan):
                 mean = recentred_mean(
                     features, radius, releases, public=_dense_rows(shown), **_NEAR
                 ).mean
-                # Nearly all rows are clipped: their directions tell of the subspace, at the
+                # Nearly all rows are clipped: their directions show the subspace, at the
                 # price of the shortest rows and not of the longest.
                 features = features.shifted(Shift(mean, None))
                 distances = features.distances()

@@ -1,4 +1,4 @@
-"""How far private rows are spread about their mean.
+"""Spread of private rows about their mean.
 
 Where to check the privacy claim: :meth:`SpreadPlan.run` is all of it. Rows are shortened by
 ``RowMap`` in ``_core/rows/records.py``, sums and counts are bounded in
@@ -27,13 +27,13 @@ from dpsubspace._core.statistics.means import noisy_mean, recentred_mean
 from dpsubspace._core.statistics.quantiles import weighted_quantiles
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# Share of the records that "nearly all" are.
+# Share of the records that counts as "nearly all".
 _NEARLY = 0.95
 
 # Standard deviations of the noise of a count by which radii err to the larger side.
 _COUNT_MARGIN = 3.0
 
-# Shares of the budget (of mu^2), and how often each is released.
+# Shares of the budget (of mu^2), and the number of releases of each.
 _SPREAD = {
     "coarse mean": Part(0.25),
     "coarse radius": Part(0.1, RADIUS_COUNTS),
@@ -48,7 +48,7 @@ class SpreadPlan(FunctionPlan):
     name: ClassVar[str] = "private_spread"
 
     target: Target
-    row_map: RowMap  # What bounds the norm of rows
+    row_map: RowMap  # Map that bounds the norm of rows
 
     def assumed(self) -> tuple[str, ...]:
         return ("bound on row norms",) if self.row_map.norm == "clip" else ()
@@ -57,11 +57,11 @@ class SpreadPlan(FunctionPlan):
         return Budget.split(self.target, _SPREAD, n_samples)
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
-        """Warn where public sizes tell that noise hides the counts behind the radii."""
+        """Warn if public sizes show that noise hides the counts behind the radii."""
         if not budget.private:
             return
         noise = count_noise(budget.scales["half"], budget.target.neighboring_relation)
-        # Of the rows, those beyond the larger radius and the margin of noise must be left.
+        # Rows beyond the larger radius must be at least as many as the margin of noise.
         needed = math.ceil(_COUNT_MARGIN * noise / (1 - _NEARLY))
         if records.n < needed:
             warn(
@@ -76,7 +76,7 @@ class SpreadPlan(FunctionPlan):
     def run(
         self, ready: Any, records: Records, releases: Releases
     ) -> tuple[float, float, float, float, float]:
-        """The bound, the norm of the mean, radii of half and of nearly all, and an error."""
+        """Return the bound, the norm of the mean, radii of half and of nearly all, and an error."""
         features = Features.of_rows(ready, self.row_map, records=records)
         bound = features.bound
         if not releases.budget.private:
@@ -90,5 +90,5 @@ class SpreadPlan(FunctionPlan):
             # Two rows are at most twice the bound apart.
             half = noisy_radius(distances, 2 * bound, releases, "half")
             radius = noisy_radius(distances, 2 * bound, releases, "nearly all", within=_NEARLY)
-        mean_norm = min(bound, float(np.linalg.norm(mean)))  # which noise may bring above
+        mean_norm = min(bound, float(np.linalg.norm(mean)))  # noise may bring it above the bound
         return bound, mean_norm, half, max(half, radius), error

@@ -53,18 +53,18 @@ from dpsubspace._core.tables.cells import (
 from dpsubspace._core.tables.schema import Schema, Table
 from dpsubspace.exceptions import PrivacyWarning, warn
 
-# What each release has of the budget (of mu^2), for each of its columns. Counts, sums in units of
+# Share of each release in the budget (of mu^2), for each of its columns. Counts, sums in units of
 # half a range, and ranks then have about the same noise, in records: twelve stages share the four
 # parts of a search, which looks at a rank through about one count at each.
 _SHARES = {"counts": 1.0, "moments": 2.0, "quantiles": 4.0}
 
-# Quantiles of numbers, and what they are called.
+# Quantiles of numbers, with their names.
 _LEVELS = {"lower quartile": 0.25, "median": 0.5, "upper quartile": 0.75}
 
 # The one group of a table that is not split.
 _ALL = "all"
 
-# Standard deviations of a count that the average group should have, for its numbers to tell much.
+# Standard deviations of a count that the average group should have, for its numbers to be of use.
 _SEEN = 10.0
 
 
@@ -73,24 +73,24 @@ class SummaryEntry(NamedTuple):
 
     column: str
     statistic: str
-    category: Any  # None where the number is not about one
+    category: Any  # None if the number is not about a category
     group: Any
     value: float
     low: float
     high: float
 
 
-# What is released -------------------------------------------------------------------------------
+# Releases ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SummaryPlan(FunctionPlan):
-    """What is public about a summary, and how it is released."""
+    """Public parameters of a summary, and how it is released."""
 
     name: ClassVar[str] = "private_summary"
 
     target: Target
-    level: float  # Of intervals
+    level: float  # Level of the intervals
     schema: Schema
     by: str | None
     groups: tuple[Any, ...]
@@ -125,11 +125,11 @@ class SummaryPlan(FunctionPlan):
 
     @property
     def n_groups(self) -> int:
-        """Number of groups, with that of rows that are in none."""
+        """Number of groups, including that of rows in no group."""
         return len(self.groups) + (self.by is not None)
 
     def unlisted(self, entries: Sequence[SummaryEntry], n: int) -> dict[str, float]:
-        """Least share of values that are not listed, of each column, by released counts."""
+        """Least share of values in each column that are not listed, by released counts."""
         found = dict.fromkeys(self.schema.categories, 0.0)
         for each in entries:
             if each.statistic == "count" and each.category == UNLISTED:
@@ -176,10 +176,10 @@ class SummaryPlan(FunctionPlan):
         cells = dict(zip(counts, agreed, strict=True))
         return ReleasedSummary(self, n, sizes, cells, sums, quantiles, noise)
 
-    # What is added up of rows, where these are --------------------------------------------------
+    # Sums over rows, where these are ------------------------------------------------------------
 
     def _group(self, table: Table) -> np.ndarray:
-        """Group of each row; the number of groups for rows that are in none."""
+        """Group of each row; rows in no group have the number of groups."""
         if self.by is None:
             return np.zeros(len(table), dtype=np.intp)
         group = values_of(table, self.schema, self.by)
@@ -202,7 +202,7 @@ class SummaryPlan(FunctionPlan):
             raw[place] = unit_sums(units, group, self.n_groups, records)
         return raw
 
-    # What is released of it ---------------------------------------------------------------------
+    # Releases of these sums ---------------------------------------------------------------------
 
     def _counts(
         self, table: Table, group: np.ndarray, records: Records, releases: Releases
@@ -280,12 +280,12 @@ def _warn_of_noise(budget: Budget, plan: SummaryPlan, records: Records) -> None:
         )
 
 
-# What follows from it ---------------------------------------------------------------------------
+# Results ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ReleasedSummary:
-    """Released numbers, and all that is printed of them."""
+    """Released numbers, and all results that are printed."""
 
     plan: SummaryPlan
     n: float
@@ -296,7 +296,7 @@ class ReleasedSummary:
     noise: dict[str, float]
 
     def entries(self, level: float) -> Iterator[SummaryEntry]:
-        """All numbers, which add up and have an order, within intervals that hold them."""
+        """Yield all numbers, which add up and have an order, within intervals that hold them."""
         for each in self._all(level):
             if math.isnan(each.value):
                 yield each
@@ -334,7 +334,7 @@ class ReleasedSummary:
         counts = onto_total_of_seen(table.counts[place], total, self._unseen(name, level))
         there = counts.sum() - (counts[-1] if kind.missing else 0.0)
         for cell, label in enumerate(labels):
-            if label is None:  # numbers that are there, which are all others
+            if label is None:  # numbers that are not missing: all others
                 continue
             ends = self._around(table.counts[place, cell], table.variance, level)
             yield ("count", label, float(counts[cell]), *ends)
@@ -344,7 +344,7 @@ class ReleasedSummary:
             yield ("share", label, value, *share.interval(level, 0.0, 1.0))
 
     def _unseen(self, name: str, level: float) -> int | None:
-        """Cell of values that are not listed, where noise hides all of them in every group."""
+        """Cell of values that are not listed, if noise hides all of them in every group."""
         kind, table = self.plan.schema[name], self.cells[name]
         if not kind._categorical:
             return None
@@ -359,7 +359,7 @@ class ReleasedSummary:
         return float(low), float(high)
 
     def _share(self, name: str, place: int, cell: int, *, missing: bool) -> Ratio:
-        """A cell of a group as a share of its values that are there, or of all for missing ones."""
+        """Share of a cell among the present values of a group, or among all for missing values."""
         table, width = self.cells[name], self.plan.tables[name]
         above, size, of_size = (
             table.counts[place, cell],
@@ -373,7 +373,7 @@ class ReleasedSummary:
         return Ratio(float(above), there, table.variance, variance, shared - table.common)
 
     def _there(self, name: str, place: int) -> tuple[float, float]:
-        """How many values of a column are there in a group, and the variance of that."""
+        """Number of values of a column that are present in a group, and its variance."""
         size, of_size = float(self.sizes.counts[place]), self.sizes.variance
         if not self.plan.schema[name].missing:
             return size, of_size
@@ -403,12 +403,12 @@ class ReleasedSummary:
 
 
 def _deviation(mean: Ratio, fold: Ratio, level: float) -> tuple[float, float, float]:
-    """Standard deviation of numbers in [-1, 1] and its interval, from those of two means.
+    """Standard deviation of numbers in [-1, 1] and its interval, from two means.
 
     `fold` is the mean of ``2 u^2 - 1``. The variance is the mean square less the square of the
     mean, two numbers with noise of their own, whose intervals are joined as Zou and Donner (2008)
-    join those of a difference. Noise may make it negative: the ends are about 0 then, since
-    about an impossible number the upper one would lie below most of what is possible.
+    join those of a difference. Noise may make the variance negative: the ends are about 0 then,
+    since about an impossible number the upper end would lie below most of what is possible.
     """
     mean_value, square = mean.value(-1, 1), (1 + fold.value(-1, 1)) / 2
     low, high = mean.interval(level, -1, 1)

@@ -7,8 +7,9 @@ own plan releases are the others. Noise is added in ``_core/release/mechanisms.p
 made by ``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes
 the noise from the same budget.
 
-Design note. What may be refused is refused before anything is paid for. The model's own checks and
-preparations see zeros in place of encoded rows, of which nothing is known before there are ranges.
+Design note. Whatever may be refused is refused before anything is paid for. The model's own checks
+and preparations see zeros in place of encoded rows: nothing is known of encoded rows before there
+are ranges.
 """
 
 from __future__ import annotations
@@ -41,20 +42,19 @@ from dpsubspace._core.tables.forming import formed_rows, is_formed
 from dpsubspace._core.tables.schema import Schema, Table, read_table, table_in_parts
 from dpsubspace.exceptions import PrivacyError
 
-# Names of what is released to find ranges.
+# Names of the releases that find ranges.
 RANGES = ("ranges", "gaps")
 
-# Name of what is left of a budget that ranges take a part of.
+# Name of the part of a budget that ranges leave.
 _REST = "rest"
 
 # Share of the records that noise may hide at either end of a range that is estimated privately.
 _HIDDEN = 0.5
 
-# Of the budget (of mu^2), for ranges that are estimated privately.
+# Share of the budget (of mu^2) for ranges that are estimated privately.
 RANGES_SHARE = 0.2
 
-# Stands for a range that is estimated privately: which one it is changes nothing of what the model
-# costs.
+# Stands for a range that is estimated privately: its ends change nothing of what the model costs.
 _SOME_RANGE = (-1.0, 1.0)
 
 
@@ -68,9 +68,9 @@ def read_rows(
     targets: Callable[[Any], np.ndarray] | None = None,
     groups: Any = None,
 ) -> tuple[Any, Any]:
-    """The table, here or in parts where the partitions of a collection are read; and targets.
+    """Return the table and targets; the table is in parts if partitions of a collection are read.
 
-    `targets` checks a block of a collection `y`. Those in memory are given back as they are.
+    `targets` checks a block of a collection `y`. Targets in memory are returned as they are.
     """
     if is_elsewhere(X):
         return table_in_parts(X, schema, y, targets, groups)
@@ -85,31 +85,31 @@ def read_rows(
 class EncodingPlan(Plan):
     """Parameters of an encoding, and the ranges that are estimated for it."""
 
-    target: Target  # Privacy that is asked for
+    target: Target  # Requested privacy
     schema: Schema
     interactions: bool | str
     by_column: bool = False  # for a model that scales every column by itself
-    alike: bool = False  # which is not told by how much columns count
-    share: float = 1.0  # Of the budget, for ranges; the rest is for others
+    alike: bool = False  # for a model that does not know how much columns count
+    share: float = 1.0  # Share of the budget for ranges; the rest is for others
     also: tuple[str, ...] = ()  # Names of targets whose ranges are estimated as well
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What ranges are estimated of."""
+        """Names of columns and targets whose ranges are estimated."""
         return (*self.schema.private_ranges, *self.also)
 
     @property
     def gaps(self) -> bool:
-        """Whether values may be missing there."""
+        """Whether values may be missing in these columns."""
         return any(self.schema[name].missing for name in self.schema.private_ranges)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of what is released, in its order."""
+        """Names of the releases, in their order."""
         return RANGES[: 1 + self.gaps] if self.names else ()
 
     def encoding(self, n_samples: int | None) -> Encoding:
-        """How rows will be encoded, without the ranges that are not known yet."""
+        """Return the encoding of rows, without the ranges that are not known yet."""
         ratio = math.inf
         if self.target.private and n_samples is not None:
             ratio = n_samples / self.target.multiplier(n_samples)
@@ -135,9 +135,9 @@ class EncodingPlan(Plan):
         return whole.only(*parts)
 
     def check_ranges(self, budget: Budget, numbers: Any, records: Records) -> None:
-        """ValueError where ranges would be exact, and the rows lie in parts.
+        """Raise ValueError if ranges would be exact, and the rows lie in parts.
 
-        PrivacyError where public sizes say that noise would hide the ranges.
+        Raise PrivacyError if public sizes show that noise would hide the ranges.
         """
         if not self.names:
             return
@@ -168,7 +168,7 @@ class EncodingPlan(Plan):
     def estimated(
         self, numbers: Any, releases: Releases, targets: Any = None
     ) -> tuple[Encoding, list[tuple[float, float]]]:
-        """The encoding with all of its ranges, and the ranges of the targets in `also`.
+        """Return the encoding with all of its ranges, and the ranges of the targets in `also`.
 
         Numbers are private columns (n_rows, n_numbers) in the order of the schema, and targets
         (n_rows, n_targets) come after them.
@@ -206,7 +206,7 @@ class EncodingPlan(Plan):
 
 
 def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray]:
-    """Exact ranges, column by column, of the values that are there; not private."""
+    """Exact ranges, column by column, of the values that are not missing; not private."""
     weights, ends = records.weights_numpy, []
     for column in values.T:
         there = ~np.isnan(column)
@@ -225,18 +225,18 @@ def _exact(values: np.ndarray, records: Records) -> tuple[np.ndarray, np.ndarray
 
 @dataclass(frozen=True)
 class RawRows:
-    """Rows of a table, and public ones, that are encoded once their ranges are known."""
+    """Rows of a table, and public rows, which are encoded once their ranges are known."""
 
-    # The private table alone: it is taken out when it is encoded, so that nothing keeps it.
+    # The private table alone: it is removed when it is encoded, so that nothing keeps it.
     held: list[Any]
     public: tuple[Table, ...]  # Sets of public rows
-    # What the model has checked: zeros in place of private rows, and public ones in a provisional
-    # encoding.
+    # Data that the model has checked: zeros in place of private rows, and public rows in a
+    # provisional encoding.
     checked: Data
     shape: tuple[int, int]  # Number of rows, and of columns of the schema
 
     def encoded_public(self, encoding: Encoding) -> PublicRows | None:
-        """Public rows as the model takes them, encoded anew."""
+        """Return public rows as the model uses them, encoded anew."""
         before = self.checked.public
         if before is None:
             return None
@@ -254,7 +254,7 @@ class FittedTable:
 
 @dataclass(frozen=True)
 class PipelineNoise:
-    """Noise of one fit from two seeds: that of the table's `names`, and that of the model."""
+    """Noise of one fit from two seeds: one for the table's `names`, and one for the model."""
 
     table: NoiseSource
     model: NoiseSource
@@ -273,20 +273,20 @@ class PipelineNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Plan):
-    """Parameters of a fit: nothing that is changed later has an effect on it."""
+    """Parameters of a fit: later changes have no effect on it."""
 
-    target: Target  # Privacy that is asked for
+    target: Target  # Requested privacy
     table: EncodingPlan  # How rows are encoded
     model: Any  # Plan of the model's own fit
     limits: tuple[Any, Any] | None  # Public range of the targets
-    estimates_target: bool  # Whether that is estimated privately
-    searches: bool  # Whether that or ranges of columns are
-    # Whether rows may be formed where they are used: those of a dataset are made anew in every
-    # pass as it is.
+    estimates_target: bool  # Whether this range is estimated privately
+    searches: bool  # Whether this range or ranges of columns are estimated
+    # Whether rows may be formed where they are used: rows of a dataset are made anew in every pass
+    # anyway.
     forming: bool = True
-    # How rows are encoded: in a fit of which ranges are missing, they are those of public rows.
+    # Encoding of rows: in a fit whose ranges are missing, it has the ranges of public rows.
     encoding: Encoding | None = None
-    fit: Any = None  # The model's plan on rows that are encoded so
+    fit: Any = None  # The model's plan on rows in this encoding
     fit_sizes: Any = None  # Sizes of the model's own fit
 
     # Before the data are seen ---------------------------------------------------------------
@@ -295,8 +295,8 @@ class TablePlan(Plan):
         return self.model.sizes(data.X.checked)
 
     def resolved(self, sizes: Sizes) -> TablePlan:
-        """The same with the model's plan, calibrated beside ranges that are released first."""
-        # Public rows say how columns are seen together, and not by how much each of them counts.
+        """Return this plan with the model's plan, calibrated beside ranges that come first."""
+        # Public rows show how columns are seen together, and not how much each of them counts.
         table = replace(self.table, alike=sizes.n_public > 0)
         encoding = self.encoding or table.encoding(sizes.n_samples)
         fit = self.fit or self.on(encoding)
@@ -337,7 +337,7 @@ class TablePlan(Plan):
         data, where = ready
         raw, encoding, limits = data.X, self.encoding, self.limits
         table, checked, fit = raw.held.pop(), raw.checked, self.fit
-        assert encoding is not None  # of `resolved`
+        assert encoding is not None  # set by `resolved`
         if self.searches:
             encoding, limits = self.estimated(table, data, releases)
         rows = self.encoded(table, encoding, data.records.n, where)
@@ -360,6 +360,6 @@ class TablePlan(Plan):
         return encoding, (np.array(low), np.array(high))
 
     def encoded(self, table: Any, encoding: Encoding, n_records: int, where: Any) -> Any:
-        """Encoded rows: there, or formed in every step where they are many."""
+        """Return encoded rows: all at once, or formed in every step where they are many."""
         forming = self.forming and where is None and is_formed(encoding, n_records)
         return rowwise(formed_rows, table, encoding) if forming else rowwise(encoding, table)
