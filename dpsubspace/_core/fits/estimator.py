@@ -1,4 +1,4 @@
-"""What every private estimator does about its cost, and one private fit from start to end."""
+"""Handling of the cost in every private estimator, and one private fit from start to end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 class PrivateEstimator(SavedModel, BaseEstimator):
     """Estimators whose fit has a cost, stored in ``privacy_`` just before it is spent."""
 
-    # scikit-learn passes on who rows belong to without being asked.
+    # scikit-learn passes on the owners of rows without a request.
     __metadata_request__fit: ClassVar = {"groups": True}
 
     # Parameters that every subclass has.
@@ -77,7 +77,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
     # parameter `estimator` is a model that was fitted before, which `fit` leaves as it is.
     _keeps_columns = False
     _asks_fitted = False
-    # What audits plant among the rows (audit._canaries); None where nothing is known.
+    # Kind of canaries that audits plant among the rows (audit._canaries); None if it is not known.
     _canary: str | None = None
 
     @nameless
@@ -121,11 +121,11 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         return self._budget(Sizes(n_samples, n_features, n_outputs, n_public, labelled)).event
 
     def _plan(self) -> Any:
-        """Parameters of a fit, which nothing can change any more; ValueError if out of range."""
+        """Parameters of a fit, which cannot change any more; ValueError if out of range."""
         raise NotImplementedError
 
     def _budget(self, sizes: Sizes) -> Budget:
-        """What a fit of these sizes releases; ValueError for parameters out of their range."""
+        """Return the budget of a fit of these sizes; ValueError if parameters are out of range."""
         return self._plan().resolved(sizes).budget(sizes)
 
     # The fit --------------------------------------------------------------------------------
@@ -144,9 +144,9 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         y_public: Any = None,
         noise: NoiseSource | None = None,
     ) -> Self:
-        """Fit by a plan, with noise of `random_state` where none is given.
+        """Fit by a plan, with noise of `random_state` if none is given.
 
-        What an estimator has of its own: `_plan`, `_check`, `_warn_before_fit`, `_store` and
+        Each estimator has its own `_plan`, `_check`, `_warn_before_fit`, `_store` and
         `_warn_after_fit`.
         """
         given = FitData(X, y, groups, X_public, y_public)
@@ -160,26 +160,26 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         return self
 
     def _check(self, plan: Any, given: FitData) -> CheckedFit:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
+        """Return the plan with checked data; ValueError if the data cannot be used."""
         raise NotImplementedError
 
     def _warn_before_fit(
         self, plan: Any, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
+        """Warn if public quantities already show that the fit is a bad idea."""
 
     def _store(self, found: Any, about: Any, /) -> None:
-        """Store what was released, last of all what enables predictions."""
+        """Store the released results; what enables predictions is stored last."""
         raise NotImplementedError
 
     def _warn_after_fit(self, found: Any, budget: Budget, checked: CheckedFit) -> None:
-        """Warn of what was released where it tells of a poor result."""
+        """Warn if released numbers show that the fit is poor."""
 
     def _start_spending(self, guarantee: PrivacyGuarantee) -> Settle | None:
         """Record the cost and forget an earlier fit, just before the first release."""
         payer, seen = payer_of(self._address), []
         if guarantee.epsilon > 0:
-            # First, since a warning may be an error, upon which nothing must be charged.
+            # First, since a warning may be an error, and then nothing must be charged.
             seen = warn_of_context(self, guarantee, payer)
             if payer is None:
                 warn_of_ledgers_elsewhere(type(self).__name__)
@@ -199,22 +199,22 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         return settle
 
     def _state(self, guarantee: PrivacyGuarantee) -> None:
-        """Let `guarantee` be the statement about what is or will be fitted here."""
+        """Store `guarantee` as the guarantee of what is or will be fitted here."""
         self.privacy_ = guarantee
 
     def _rows_as_fitted(self, X: Any) -> Any:
-        """Rows as those that a fit sees, whatever container they come in."""
+        """Return rows as a fit sees them, whatever container they come in."""
         return as_numbers(X)
 
     def _forget(self) -> None:
-        """Forget an earlier fit, but not what the data that were just checked look like."""
+        """Forget an earlier fit, but not the form of the data that were just checked."""
         kept = {"n_features_in_", "feature_names_in_", *self.get_params(deep=False)}
         for name in [*vars(self)]:
             if name.endswith("_") and name not in kept:
                 del self.__dict__[name]
 
     def _warn_of_score(self) -> None:
-        """Tell whoever pays here that an exact score of this is computed."""
+        """Inform the ledger that pays here that an exact score of this estimator is computed."""
         observe("score", type(self).__name__, self._address)
 
     # Parameters -----------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
 
     @property
     def _whole(self) -> Any:
-        """What has the budget of a fit as its attributes, wherever the parameters stand."""
+        """Object that has the budget of a fit as its attributes, wherever parameters are set."""
         return self
 
     def _set_whole(self, **budget: Any) -> None:
@@ -254,9 +254,9 @@ class PrivateEstimator(SavedModel, BaseEstimator):
 
     # Clones and pickles ---------------------------------------------------------------------
 
-    # Of the ledger that was open where this was cloned or pickled; public, and no parameter.
+    # Address of the ledger that was open when this was cloned or pickled; public, and no parameter.
     _address: Address | None = None
-    # What was around the clone that no ledger counts: workers do not see who started them.
+    # Learners around the clone that no ledger counts: workers do not see what started them.
     _around: tuple[tuple[str, str], ...] = ()
 
     def __sklearn_clone__(self) -> Any:
@@ -271,7 +271,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         if (address := address_for(self._address, sent=True)) is not None:
             state["_address"] = address
-        else:  # nor that of a block that has ended
+        else:  # drop the address of a block that has ended
             state = {name: v for name, v in state.items() if name not in ("_address", "_around")}
         return state
 
@@ -290,7 +290,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
     @property
     def _repr_html_(self) -> Callable[[], str]:
         """HTML of scikit-learn, with the guarantee of a fitted estimator below."""
-        diagram = super()._repr_html_  # AttributeError where text is asked for
+        diagram = super()._repr_html_  # AttributeError if text is requested
         return lambda: diagram() + self._guarantee_html()
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
@@ -332,7 +332,7 @@ class ExactAccuracy(ClassifierMixin):
             return accuracy_of_blocks(self, X, y, sample_weight)
         return super().score(X, read_labels(y), sample_weight)
 
-    # What is predicted for no rows.
+    # Predictions for no rows.
 
     @property
     def _no_labels(self) -> np.ndarray:
@@ -375,20 +375,20 @@ class ExactR2(RegressorMixin):
 
 @dataclass(frozen=True)
 class PrivateCall:
-    """A fit or a call of a function that is about to release something: all open the rows here.
+    """A fit or a function call that is about to release something: each opens the rows here.
 
-    Privacy: to make one refuses a budget whose noise would be too small for its lattice, and warns
-    where delta is not small beside one record. Whatever else may be refused or warned of comes
-    between that and `open`, which asks whoever pays, sets ``privacy_``, and only then
-    gives the :class:`Releases`, of which nothing else in this package makes any.
+    Privacy: the constructor refuses a budget whose noise would be too small for its lattice, and
+    warns if delta is not small beside one record. All other refusals and warnings come between that
+    and `open`, which asks the ledger that pays, sets ``privacy_``, and only then returns the
+    :class:`Releases`. Nothing else in this package makes an object of that class.
     """
 
     whose: PrivateEstimator | str  # The estimator whose fit it is, or the name of the function
-    budget: Budget  # What is released, with which noise, and what it costs
-    noise: NoiseSource  # Where noise comes from
-    records: Records  # Whose the rows are
+    budget: Budget  # Releases, with their noise and their cost
+    noise: NoiseSource  # Source of noise
+    records: Records  # Privacy units of the rows
     n_features: int  # Number of columns, public
-    # What the guarantee assumes to be public, beside the sizes and the parameters.
+    # Facts that the guarantee assumes to be public, beside the sizes and the parameters.
     public: tuple[str, ...] = ()
     # Whether the result has parts that belong to the persons whose rows they are made of.
     joint: bool = False
@@ -403,7 +403,7 @@ class PrivateCall:
 
     @cached_property
     def guarantee(self) -> PrivacyGuarantee:
-        """Statement about what is about to be released."""
+        """Guarantee of what is about to be released."""
         target, event = self.budget.target, self.budget.event
         n_samples, n_features, unit = self.records.n, self.n_features, self.records.unit
         epsilon, delta, free = target.epsilon, target.delta_at(n_samples), is_free(event)
@@ -433,7 +433,7 @@ class PrivateCall:
         )
 
     def open(self) -> Releases:
-        """Pay for all of it, and let it be released: from here on, failing costs as much."""
+        """Pay for the budget, and return its releases: from here on, failing costs as much."""
         if isinstance(self.whose, str):
             settle = about_to_release(self.guarantee)
         else:
@@ -441,7 +441,7 @@ class PrivateCall:
         return Releases(self.budget, self.noise, self.records, partial(self._end_with, settle))
 
     def _end_with(self, settle: Settle | None, budget: Budget) -> None:
-        """Let it have cost no more than `budget`, some of its parts: nothing else was released."""
+        """Reduce the cost to that of `budget`, some of the parts: nothing else was released."""
         said = replace(self, budget=budget).guarantee
         if settle is not None:
             settle(said.event)
@@ -451,7 +451,7 @@ class PrivateCall:
 
 @contextmanager
 def named_parameters(estimator: Any, params: Mapping[str, Any]) -> Iterator[None]:
-    """Within it a name that an estimator does not have ends in those that it has."""
+    """Within this context, the error for an unknown parameter lists the valid parameters."""
     try:
         yield
     except ValueError:
@@ -461,9 +461,9 @@ def named_parameters(estimator: Any, params: Mapping[str, Any]) -> Iterator[None
 
 
 def _unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
-    """What to say of the first of `params` that an estimator does not have, or "".
+    """Error message for the first of `params` that an estimator does not have, or "".
 
-    Never a text of the estimator itself: that of a schema has a line for each column.
+    The message never has the text of the estimator: that of a schema has a line for each column.
     """
     valid = sorted(estimator.get_params())
     name = next((name for name in params if name.partition("__")[0] not in valid), None)
@@ -479,9 +479,9 @@ def _unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
 
 
 def checked_target(estimator: Any, *, pure: bool = False) -> Target:
-    """Privacy that the parameters of `estimator` ask for; ValueError where they cannot.
+    """Return the privacy that the parameters of `estimator` request; ValueError if invalid.
 
-    `pure` lets delta be 0.
+    With `pure`, delta may be 0.
     """
     epsilon, multiplier = estimator.epsilon, getattr(estimator, "noise_multiplier", None)
     expert = hasattr(estimator, "noise_multiplier")
@@ -494,7 +494,7 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
         check_real("noise_multiplier", multiplier, low=1e-6, high=1e9)
     delta = estimator.delta
     if isinstance(delta, str) and delta == "auto":
-        # A clone in another process has no other way to know of the ledger that it was made in.
+        # A clone in another process has no other way to know the ledger in which it was made.
         payer = payer_of(getattr(estimator, "_address", None))
         delta = delta if payer is None else payer.delta or delta
     target = Target(epsilon, delta, estimator.neighboring_relation, multiplier)
@@ -506,26 +506,26 @@ def checked_target(estimator: Any, *, pure: bool = False) -> Target:
 
 
 class Plan:
-    """Parameters of a fit, which nothing can change any more, and what it does."""
+    """Parameters of a fit, which cannot change any more, and the steps of the fit."""
 
     def sizes(self, data: Data) -> Sizes:
         """Public sizes of a fit."""
         return data.sizes(data.n_targets)
 
     def resolved(self, sizes: Sizes) -> Self:
-        """The same without any "auto" that public sizes decide."""
+        """Return this plan without any "auto" that public sizes decide."""
         return self
 
     def with_public_view(self, data: Data) -> Self:
-        """The same, which sees rows as public ones say."""
+        """Return this plan with rows seen as public rows suggest."""
         return self
 
     def budget(self, sizes: Sizes) -> Budget:
-        """What is released, with which noise, and what it costs."""
+        """Return the releases, with their noise and their cost."""
         raise NotImplementedError
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Any:
-        """What `run` takes: data where they are used. Raises what training would have to."""
+        """Return data for `run`, where they are used. Raise errors that training would raise."""
         return data.on_device(where)
 
     def run(self, ready: Any, releases: Releases, rng: Any, after_step: Callable) -> Any:
@@ -544,12 +544,12 @@ class FitData(NamedTuple):
 
 
 class CheckedFit(NamedTuple):
-    """What is to be done on which data, and what it rests on."""
+    """Plan of a fit and its data, with the public facts that it relies on."""
 
-    plan: Any  # What to do
-    data: Data  # What to do it on
-    public: tuple[str, ...]  # What the guarantee assumes to be public
-    about: Any = None  # What is stored beside the result, and is public
+    plan: Any  # Plan of the fit
+    data: Data  # Data to fit
+    public: tuple[str, ...]  # Facts that the guarantee assumes to be public
+    about: Any = None  # Public values that are stored beside the result
 
 
 def fit_privately(
@@ -557,15 +557,15 @@ def fit_privately(
     checked: CheckedFit,
     noise: NoiseSource | None = None,
 ) -> tuple[Any, Budget]:
-    """Carry out a plan on checked data, after setting ``privacy_``; the result and its budget.
+    """Run a plan on checked data, after setting ``privacy_``; return the result and its budget.
 
-    Noise comes from where the estimator's `random_state` says, if no `noise` is given.
+    Noise comes from the estimator's `random_state`, if no `noise` is given.
 
     Privacy: the plan was read from the parameters before anything else runs, and all that is
     released is in the budget that is charged. Whatever may be refused is refused before
     it is paid for; from there on, failing costs what succeeding costs.
     """
-    inner = getattr(estimator, "_inner", estimator)  # of a pipeline, the model
+    inner = getattr(estimator, "_inner", estimator)  # for a pipeline, the model
     where = check_device(getattr(inner, "device", "cpu"))
     noise = as_noise(estimator.random_state) if noise is None else noise
     plan, data, public, _ = checked
@@ -590,34 +590,34 @@ def fit_privately(
 
 
 class FunctionPlan:
-    """What a private function releases, by its checked parameters; a frozen dataclass."""
+    """Releases of a private function, by its checked parameters; a frozen dataclass."""
 
-    name: ClassVar[str]  # Of the function
+    name: ClassVar[str]  # Name of the function
 
     def assumed(self) -> tuple[str, ...]:
-        """What the guarantee assumes to be public, beside the sizes and the parameters."""
+        """Facts that the guarantee assumes to be public, beside the sizes and the parameters."""
         return ()
 
     def budget(self, n_samples: int) -> Budget:
-        """What is released from so many records, with which noise, and what it costs."""
+        """Return the releases from this many records, with their noise and their cost."""
         raise NotImplementedError
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
         """Warn if public quantities already show that the result will be poor."""
 
     def prepared(self, rows: Any) -> Any:
-        """What `run` takes. Raises what releasing would have to."""
+        """Return the input of `run`. Raise the errors that releasing would raise."""
         return rows
 
     def run(self, ready: Any, records: Records, releases: Releases) -> Any:
-        """Release it, and make the result of what was released."""
+        """Release the parts of the budget, and return a result made from the released values."""
         raise NotImplementedError
 
 
 def run_privately(
     plan: FunctionPlan, rows: Any, records: Records, n_features: int, noise: NoiseSource
 ) -> tuple[Any, PrivacyGuarantee]:
-    """Carry out what a private function does on checked rows; the result and its guarantee.
+    """Run a private function on checked rows; return the result and its guarantee.
 
     Privacy: all that is released is in the budget that is charged. Whatever may be refused is
     refused before it is paid for; from there on, failing costs what succeeding costs.
@@ -631,7 +631,7 @@ def run_privately(
 
 
 def checked_descent(estimator: Any) -> Descent:
-    """How the parameters of `estimator` say to train; ValueError where one is out of range."""
+    """Return the training parameters of `estimator`; ValueError if one is out of range."""
     check_real("alpha", estimator.alpha, low=0, high=1e50, include_low=True)
     if estimator.n_iter != "auto":
         check_integer("n_iter", estimator.n_iter, low=1, high=10**9)
@@ -650,5 +650,5 @@ def checked_descent(estimator: Any) -> Descent:
 
 
 def _plain(value: Any, number: Callable[[Any], float]) -> Any:
-    """Number of a plain type, which stays what it is, or "auto"."""
+    """Return a number of a plain type, which cannot change, or "auto"."""
     return "auto" if isinstance(value, str) else number(value)

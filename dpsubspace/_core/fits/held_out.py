@@ -1,4 +1,4 @@
-"""Fitted models that stay as they are, and what they say of private rows that are held out."""
+"""Fitted models that stay as they are, and their outputs for private rows that are held out."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _LEAST = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Frozen:
-    """A fitted model, of which nothing but predictions is used."""
+    """A fitted model of which only predictions are used."""
 
     model: Any  # Estimator or Pipeline
-    n_features: int | None  # Number of columns that it takes, where it says so
+    n_features: int | None  # Number of columns that it takes, if it reports that
 
     @property
     def classes(self) -> np.ndarray:
         return np.asarray(self.model.classes_)
 
     def log_probabilities(self, X: Any) -> np.ndarray:
-        """Logarithm of the probabilities of rows, finite."""
+        """Return finite logarithms of the probabilities of rows."""
         with np.errstate(all="ignore"):
             found = np.asarray(answer(self.model, "predict_proba", X), dtype=np.float64)
             return np.log(np.clip(np.nan_to_num(found), _LEAST, 1.0))
@@ -56,7 +56,7 @@ class Frozen:
 
 
 class FrozenForm(Form):
-    """The fitted model of the parameter `estimator`, of which files have the columns alone."""
+    """The fitted model of the parameter `estimator`; files have only its number of columns."""
 
     def plain(self, value: Frozen) -> int | None:
         return value.n_features
@@ -65,13 +65,13 @@ class FrozenForm(Form):
         return [value.model, value.n_features]
 
     def read(self, plain: Any, here: Reading) -> Frozen:
-        if not here.bounded:  # of a pickle
+        if not here.bounded:  # from a pickle
             return Frozen(*plain)
         return Frozen(here.params["estimator"], Maybe(Whole()).read(plain, here))
 
 
 class HeldOutEstimator(PrivateEstimator):
-    """Estimators that learn from what a fitted model says of rows that it was not fitted to."""
+    """Estimators that learn from outputs of a fitted model for rows that it was not fitted to."""
 
     _asks_fitted = True
 
@@ -84,7 +84,7 @@ class HeldOutEstimator(PrivateEstimator):
     _saved: ClassVar = {"n_features_in_": Whole(axis="features"), "_frozen": FrozenForm()}
 
     def _rows_as_fitted(self, X: Any) -> Any:
-        """Rows as what is inside of the fitted model sees them, first of all."""
+        """Return rows as the first part inside of the fitted model sees them."""
         parts = (part.model for part in opened(self.estimator, fitted=True).walk())
         part = next((part for part in parts if hasattr(part, "_rows_as_fitted")), None)
         return as_numbers(X) if part is None else part._rows_as_fitted(X)
@@ -94,9 +94,10 @@ class HeldOutEstimator(PrivateEstimator):
 
 
 def pure_target(estimator: Any) -> Target:
-    """Privacy that the parameters of `estimator` ask for, without a delta unless one is given.
+    """Return the privacy that `estimator` requests, without a delta unless one is given.
 
-    A choice gains next to nothing from one, and a ledger of exactly its epsilon has room for it.
+    A choice gains next to nothing from a delta, and without one a ledger of exactly its epsilon has
+    room for it.
     """
     auto = isinstance(estimator.delta, str) and estimator.delta == "auto"
     delta = 0.0 if auto else estimator.delta
@@ -132,10 +133,10 @@ def check_frozen(estimator: Any, method: str, what: str) -> Frozen:
 
 
 def warn_of_training_rows(model: Any, X: Any, harm: str, *, calibrated: bool = True) -> None:
-    """Warn where rows that should be held out are known to be those of the fit of a model.
+    """Warn if rows that should be held out are known to be rows of the fit of a model.
 
-    Also where something inside of it was fitted to them, which may be a calibration only if
-    `calibrated` is set: one or two numbers make no score too good. `harm` says what comes of it.
+    This includes fits of parts inside of the model. Calibrations among them count only if
+    `calibrated` is set: one or two numbers make no score too good. `harm` states the consequence.
     """
     parts = [part.model for part in opened(model, fitted=True).walk()]
     if not calibrated:
@@ -157,13 +158,13 @@ _HARM = (
 
 @dataclass(frozen=True)
 class HeldOut(Data):
-    """Held-out rows, with their targets and what a model says of each. Nothing is public yet."""
+    """Held-out rows, with their targets and a model's output for each. Nothing is public yet."""
 
     said: Any = None  # (n_rows, ...)
 
 
 def held_out_labels(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
-    """Rows with indices of their labels, and logarithms of the probabilities of all classes."""
+    """Return rows with indices of labels, and logarithms of the probabilities of all classes."""
     n_classes = len(frozen.classes)
     asked = f"`estimator` must give {n_classes} probabilities a row."
     reader = _Reader(estimator, frozen, frozen.log_probabilities, _codes, (n_classes,), asked)
@@ -171,7 +172,7 @@ def held_out_labels(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
 
 
 def held_out_targets(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
-    """Rows with their targets, and what is predicted for them."""
+    """Return rows with their targets, and the predictions for them."""
     asked = "`estimator` must predict one number a row."
     reader = _Reader(estimator, frozen, frozen.predictions, _numbers, (), asked)
     return reader.read(given.X, given.y, given.groups)
@@ -181,15 +182,15 @@ def held_out_targets(estimator: Any, frozen: Frozen, given: FitData) -> HeldOut:
 class _Reader:
     """Checks held-out rows and shows them to a model."""
 
-    estimator: Any  # What is fitted to them, of which messages speak
+    estimator: Any  # Estimator that is fitted to the rows, for messages
     frozen: Frozen
     says: Callable[[Any], np.ndarray]
-    targets: Callable[[Frozen, Any], np.ndarray]  # What labels or targets count as
-    shape: tuple[int, ...]  # Shape of what is said of a row
-    asked: str  # What to say where it has another one
+    targets: Callable[[Frozen, Any], np.ndarray]  # Numbers for labels or targets
+    shape: tuple[int, ...]  # Shape of the output for a row
+    asked: str  # Message if it has another shape
 
     def read(self, X: Any, y: Any, groups: Any) -> HeldOut:
-        """ValueError where rows cannot be used, in words that hold no entry of them."""
+        """Return checked rows; ValueError, which shows no entry, if they cannot be used."""
         refuse_collections(self.estimator, X=X, y=y, groups=groups)
         given, X = X, checked_by(as_rows, unwrapped("X", X, read=False))
         check_order(X, y=y, groups=groups)
@@ -229,7 +230,7 @@ def _codes(frozen: Frozen, labels: np.ndarray) -> np.ndarray:
         return np.array([known[label] for label in labels.tolist()], dtype=np.intp)
     except (KeyError, TypeError):
         pass
-    # Raised out here, so that no chained exception carries a label.
+    # Raised outside the handler, so that no chained exception carries a label.
     raise ValueError(
         "`y` has labels that are not in `classes_` of the estimator: drop those rows, or fit"
         " the estimator with all labels that can occur."
@@ -238,7 +239,7 @@ def _codes(frozen: Frozen, labels: np.ndarray) -> np.ndarray:
 
 def _numbers(_: Frozen, y: np.ndarray) -> np.ndarray:
     targets = None
-    with suppress(TypeError, ValueError, OverflowError):  # whose messages may have entries
+    with suppress(TypeError, ValueError, OverflowError):  # their messages may have entries
         targets = np.asarray(y, dtype=np.float64)
     if targets is None:
         raise ValueError(NO_NUMBERS)
