@@ -1,17 +1,17 @@
-"""How much the columns of a table count in a private model, from released numbers alone.
+"""Importance of the columns of a table in a private model, from released numbers alone.
 
 Design note. The total Sobol index of a column is the share of the variance of the score that goes
 with it, alone and together with others: what would be left, on average, if all others were known.
-Columns are taken to be independent, and rows to be as the schema or public rows say, so that no
-private row is asked. A score is ``u W`` of released weights W, where u follows from the row. So
+Columns are assumed to be independent, and rows to be as the schema or public rows state, so that no
+private row is used. A score is ``u W`` for released weights W, where u follows from the row. So
 parts of its variance are quadratic in W, whatever features rows have. Known noise E of the weights
-adds its own square to them, which is taken out.
+adds its own square to these parts, which is subtracted.
 
-Bands take out draws of the noise in the place of its mean: where q is a part of the variance that
-was found, and q0 the one without noise, q is ``q0 + 2 <W0, E> + <E, E>`` for a product that belongs
-to the column, and ``<W, E>`` varies as ``<W0, E>`` does, once it is made smaller by the share of
-noise in q. Ratios of what is left are where the index may be. A fit shrinks what noise hides, which
-adding noise to weights does not. So both ends also count the indices of ``W - E``.
+Bands subtract draws of the noise in place of its mean. Let q be a part of the variance that was
+found, and q0 the same part without noise. Then q is ``q0 + 2 <W0, E> + <E, E>`` for a product that
+belongs to the column, and ``<W, E>`` varies as ``<W0, E>`` does, once it is made smaller by the
+share of noise in q. The index may be where the ratios of what is left are. A fit shrinks what noise
+hides, which adding noise to weights does not do. So both ends also count the indices of ``W - E``.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from dpsubspace._core.tables.schema import Table, middles
 from dpsubspace.linear_model._base import LinearScores
 from dpsubspace.tables._column_shapes import encoded, released_scores, several
 
-# Places of a column, rows in which they are tried, rows that tell the whole variance, draws of the
-# noise, and entries of rows that are made for all columns together, at most.
+# Most places of a column, rows in which they are tried, rows that show the whole variance, draws of
+# the noise, and entries of rows that are made for all columns together.
 _PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 32, 64, 512, 256, 3_000_000
 
-# What noise is multiplied by in bands of a descent in the units of rows. It learns which columns
+# Factor of the noise in bands of a descent in the units of rows. A descent learns which columns
 # matter, and is moved by more than the noise that its weights are left with: what chance has made
-# large gets a larger share. Of 1, 1.15, 1.3 and 1.5 the least with which bands of 90 % covered the
-# importance of every column of Adult (5,000 rows) and California (3,000 and 5,000), with two
-# classes at epsilon 1, in 90 % of 60 to 80 fits. benchmarks/repro_shapes.py has other tables.
+# large gets a larger share. Of 1, 1.15, 1.3 and 1.5 the least with which bands of 90 %
+# covered the importance of every column of Adult (5,000 rows) and California (3,000 and 5,000),
+# with two classes at epsilon 1, in 90 % of 60 to 80 fits. benchmarks/repro_shapes.py has other
+# tables.
 _CAUTION = 1.3
 
 # Share of the variance that rounding may make.
 _ROUNDING = 1e-12
 
-# Where missing values are declared and nothing else is known, one in ten is taken to be missing.
+# Where missing values are declared and nothing else is known, one in ten is assumed to be missing.
 _MISSING = 0.1
 
 
@@ -51,7 +52,7 @@ class ColumnImportances:
     """Total Sobol indices of the columns of a table, (d,), from 0 to 1."""
 
     values: np.ndarray
-    # Ends of their bands; None where noise is not known, or there is none.
+    # Ends of the bands; None if noise is not known, or there is none.
     low: np.ndarray | None = None
     high: np.ndarray | None = None
 
@@ -66,9 +67,9 @@ def importances_of(
 ) -> ColumnImportances:
     """Importances of the columns of the schema in a fitted linear model.
 
-    With bands that should cover those of the same fit without noise at this `level`, if there is
-    one. Columns are as in `public` rows, and even on their scales without any. `output` is the
-    number of the score that is meant, and None takes all of them together.
+    With a `level` there are bands, which should cover the importances of the same fit without noise
+    at this level. Columns are distributed as in `public` rows, and evenly on their scales without
+    any. `output` is the number of the score to use, and None uses all of them together.
     """
     scores = released_scores(encoding, model)
     outputs = _Outputs.of(scores, classes=several(model), output=output, draws=level is not None)
@@ -88,9 +89,9 @@ def importances_of(
 
 
 def scores_along(encoding: Encoding, model: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Scores (m, v, c) of values of one column, each beside what others may be in m rows.
+    """Scores (m, v, c) of values of one column, each beside possible values of others in m rows.
 
-    And those of the released mean row (c,), where there is one.
+    Also the scores of the released mean row (c,), if there is one.
     """
     scores: LinearScores = model._linear_scores()
     used = _Points(encoding, scores, None).beside_others(name)
@@ -104,14 +105,14 @@ def scores_along(encoding: Encoding, model: Any, name: str) -> tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class _Variance:
-    """A part of the variance of scores, and what noise has of it."""
+    """A part of the variance of scores, and what noise adds to it."""
 
-    value: float  # as the released weights have it
-    noise: float  # what noise adds to it on average
+    value: float  # with the released weights
+    noise: float  # mean of what noise adds
     # (draws,): twice the product of weights and noise, and squares of noise.
     products: np.ndarray
     squares: np.ndarray
-    hidden: np.ndarray  # (draws,): what it may be with all that noise can hide
+    hidden: np.ndarray  # (draws,): possible values of this part, with all that noise can hide
 
     @property
     def clear(self) -> float:
@@ -127,14 +128,14 @@ class _Variance:
         )
 
     def without_noise(self, caution: float) -> np.ndarray:
-        """What it may be without noise that is so many times what is known, (draws,)."""
+        """Possible values without noise that is `caution` times the known noise, (draws,)."""
         kept = caution * np.sqrt(self.clear / max(self.value, 1e-300))
         left = self.value - self.noise - kept * self.products
         return left - caution**2 * (self.squares - self.noise)
 
 
 def _band(part: _Variance, whole: _Variance, level: float, caution: float) -> tuple[float, float]:
-    """Where the ratio of two variances is without noise; anywhere where noise hides it."""
+    """Band of the ratio of two variances without noise; all of [0, 1] where noise hides it."""
     tail = (1 - level) / 2
     some, every = part.without_noise(caution), whole.without_noise(caution)
     seen = every > 0
@@ -147,11 +148,11 @@ def _band(part: _Variance, whole: _Variance, level: float, caution: float) -> tu
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Scores of rows that are meant: all, one of them, or those of classes less their mean."""
+    """Requested scores of rows: all, one of them, or those of classes less their mean."""
 
     scores: LinearScores
-    mixing: np.ndarray  # (c, k): what these are made of
-    # (p + 1, k, draws): draws of the noise in their weights, and of what it may have hidden.
+    mixing: np.ndarray  # (c, k): combinations of scores that these are
+    # (p + 1, k, draws): draws of the noise in the weights, and of what noise may have hidden.
     noise: np.ndarray | None
     hidden: np.ndarray | None
 
@@ -170,7 +171,7 @@ class _Outputs:
         return cls(scores, mixing, noise, hidden)
 
     def variance(self, rows: np.ndarray) -> _Variance:
-        """Sum of the squares of scores of rows of what weights act on, (m, p + 1)."""
+        """Sum of the squares of scores of rows, (m, p + 1), to which weights are applied."""
         rows = rows if self.noise is None else _fewer(rows)  # draws of noise go through all rows
         at = np.arange(rows.shape[1] - 1)
         found = self.scores.scores(rows, at) @ self.mixing
@@ -187,7 +188,7 @@ class _Outputs:
 
 
 def _fewer(rows: np.ndarray) -> np.ndarray:
-    """Rows, as few as there can be, of which all weights make scores of the same sum of squares."""
+    """Fewest rows for which all weights give scores with the same sum of squares."""
     if len(rows) > rows.shape[1]:
         return np.asarray(np.linalg.qr(rows, mode="r"))
     values, vectors = np.linalg.eigh(rows @ rows.T)
@@ -205,16 +206,16 @@ def _draws(noise: WeightNoise, width: int, mixing: np.ndarray) -> np.ndarray:
 def _products(
     rows: np.ndarray, scores: np.ndarray, draws: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Twice the products of scores with those of draws, and squares of these, (draws,) each."""
+    """Twice the products of scores with scores of draws, and squares of these, (draws,) each."""
     drawn = np.tensordot(rows, draws, 1)
     return 2 * np.einsum("mk,mkb->b", scores, drawn), np.einsum("mkb,mkb->b", drawn, drawn)
 
 
 def _variances(points: _Points, outputs: _Outputs) -> tuple[list[_Variance], _Variance]:
-    """The part of the variance that goes with each column, and all of it.
+    """Return the part of the variance that goes with each column, and the whole variance.
 
-    All of it is what columns add to scores alone, which a few rows tell nearly exactly, and what
-    that leaves of scores in many rows.
+    The whole is the variance of what columns add to scores alone, which a few rows show nearly
+    exactly, and of what is left of scores in many rows.
     """
     parts, alone, rest = [], [], points.everywhere()
     for name in points.columns:
@@ -243,7 +244,7 @@ class _Points:
         self._rows = {name: self.columns[name][0][at] for name, at in few.items()}
 
     def _even(self, number: int) -> dict[str, np.ndarray]:
-        """Which of its values each column has in so many rows, 2^k, that are as even as can be."""
+        """Index of the value of each column in `number` rows, 2^k, which are as even as can be."""
         points = qmc.Sobol(len(self.columns), scramble=False).random(number)
         points += np.random.default_rng(0).random(points.shape) / number  # one in each part
         return {
@@ -254,7 +255,7 @@ class _Points:
     def along(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Rows (few, v, p) in which one column varies, less their mean while the others stay.
 
-        And how often each of its v values is.
+        The second array is how often each of the v values of the column occurs.
         """
         used, shares = self.beside_others(name), self.columns[name][1]
         return used - np.einsum("v,rvp->rp", shares, used)[:, None], shares
@@ -278,7 +279,7 @@ class _Points:
 
 
 def _values(encoding: Encoding, name: str, public: Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers or codes of a column, and how often each of them is."""
+    """Numbers or codes of a column, and how often each of them occurs."""
     schema = encoding.schema
     kind: Any = schema[name]
     if public is not None:

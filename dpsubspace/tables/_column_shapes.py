@@ -1,11 +1,11 @@
-"""What a private linear model of a table has learned of each column, from released numbers alone.
+"""Effects of the columns in a private linear model of a table, from released numbers alone.
 
-Design note. A score of a linear model is a sum over the columns of the table, and a part for each
-pair of numbers where the encoding has them. What a column adds is read off by encoding values of
-it, from one end of its range to the other. All that depends on other columns is taken at its
+Design note. A score of a linear model is a sum over the columns of the table, with a part for each
+pair of numbers if the encoding has pairs. The part of a column is found by encoding values of the
+column, from one end of its range to the other. All that depends on other columns is replaced by its
 average over their public ranges, where every number of a range is as likely as any other on the
-scale that it is read on, and every category as any other. There the cosines of a number are zero
-on average, and so are pairs.
+scale on which it is read, and every category as any other. On this average the cosines of a number
+are zero, and so are pairs.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from dpsubspace.linear_model._base import LinearScores
 # Curvature --------------------------------------------------------------------------------------
 # How strongly the loss of a private classifier of a table pulls weights back, as far as is known.
 #
-# Design note. What noise leaves in the weights of a descent depends on the curvature of the loss,
-# which is a second moment of the private rows. The mean that rows are centred by is released, and
-# it tells how each column is distributed as finely as the encoding is: the mean of a cosine is a
-# coefficient of a Fourier series, and that of an indicator is a frequency. Rows are drawn column by
-# column by what it says, and the curvature is theirs, with labels as the model has them. How
-# columns go together is not known. Where they say nearly the same, curvature is smaller in some
-# directions than for columns by themselves, and so all of it is divided by a constant.
+# Design note. The noise that is left in the weights of a descent depends on the curvature of the
+# loss, which is a second moment of the private rows. The mean by which rows are centred is
+# released, and it shows how each column is distributed as finely as the encoding is: the mean of a
+# cosine is a coefficient of a Fourier series, and that of an indicator is a frequency. Rows are
+# drawn column by column from these distributions, and the curvature is that of the drawn rows, with
+# labels as the model has them. How columns depend on each other is not known. Where they show
+# nearly the same, curvature is smaller in some directions than for independent columns, and so all
+# of it is divided by a constant.
 
-# What curvature is divided by. Of 3, 5, 10 and 20 the least with which bands of 90 % covered at
+# Divisor of the curvature. Of 3, 5, 10 and 20 the least with which bands of 90 % covered at
 # least 80 % of the points of every column of Adult, California and simulated patients (1,000 and
 # 12,000 rows, epsilon 1). benchmarks/repro_shapes.py has other tables.
 _CAUTION = 20.0
@@ -54,9 +55,9 @@ class Curvature(NamedTuple):
 
 
 def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Curvature | None:
-    """Curvature at the weights of a fitted classifier; None where nothing tells it.
+    """Curvature at the weights of a fitted classifier; None if nothing shows it.
 
-    That is without a released mean or an intercept, and for losses other than the log loss.
+    Nothing does without a released mean or an intercept, and for losses other than the log loss.
     """
     if getattr(model, "mean_", None) is None or getattr(model, "loss", None) != "log_loss":
         return None
@@ -67,14 +68,14 @@ def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Cur
     used = scores.used(rows, at, (rows**2).sum(axis=1))
     chances = LogLoss().predict(scores.scores(used, at) + model.offset_)
     bound, radius = scores.row_map.bound, getattr(model, "radius_", np.inf)
-    zoom = max(1.0, bound / radius)  # of rows that were clipped about the mean
+    zoom = max(1.0, bound / radius)  # for rows that were clipped about the mean
     constant = np.full((len(rows), 1), auto.CENTRED_BIAS * model.clip_norm_ / zoom)
     centred = np.concatenate([used - scores.widened(model.mean_, 0.0), constant], axis=1)
     distances = np.linalg.norm(centred, axis=1, keepdims=True)
     centred *= zoom * np.minimum(1.0, radius / np.maximum(distances, 1e-300))
     weighed = centred * np.append(scores.widened(np.ones_like(model.mean_)), 1.0)
     lengths, pulling = np.linalg.norm(weighed, axis=1), np.zeros(len(rows))
-    for k in range(chances.shape[1]):  # gradients that are clipped stay as long as they are
+    for k in range(chances.shape[1]):  # clipped gradients keep their length
         residual = np.linalg.norm(chances - np.eye(chances.shape[1])[k], axis=1)
         residual /= np.sqrt(2) if chances.shape[1] == 2 else 1.0  # one column of scores
         pulling += chances[:, k] * (residual * lengths < model.clip_norm_)
@@ -86,7 +87,7 @@ def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Cur
 
 
 def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
-    """Encoded rows with about these means of features, the same whenever they are asked for."""
+    """Encoded rows with about these means of features, the same in every call."""
     schema, rng = encoding.schema, np.random.default_rng(0)
     columns: dict[str, np.ndarray] = {}
     for name in schema:
@@ -107,7 +108,7 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
 
 
 def encoded(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
-    """Encoded rows with these numbers or codes of columns, and the first ones of all others."""
+    """Encoded rows with these numbers or codes of columns, and the first values of all others."""
     schema = encoding.schema
     others = {a: encoding.numbers_at(a, np.zeros(1)) for a in schema.numbers if a not in columns}
     known = columns | others
@@ -132,15 +133,15 @@ _MIDDLES, _ROWS = 64, 512
 
 @dataclass(frozen=True)
 class ColumnShape:
-    """What a model has learned of one column, or of two numbers together."""
+    """Effect of one column in a model, or of two numbers together."""
 
     # (n,): values of the column: numbers of its range, or the categories. Two arrays for a
     # pair.
     at: Any
     values: np.ndarray  # (n, n_outputs): what each adds to the score
-    # Standard deviation that noise leaves in it; None where that is not known, or there is none.
+    # Standard deviation that noise leaves in `values`; None if it is not known, or there is none.
     std: np.ndarray | None = None
-    # (n_outputs,): what a missing value adds; None where none was declared.
+    # (n_outputs,): what a missing value adds; None if missing values were not declared.
     missing: np.ndarray | None = None
     missing_std: np.ndarray | None = None  # (n_outputs,): its standard deviation
     categorical: bool = False  # Whether `at` are categories
@@ -148,7 +149,7 @@ class ColumnShape:
     log: tuple[bool, ...] = (False,)
 
     def of_output(self, index: int) -> ColumnShape:
-        """The same of one output."""
+        """Return the shape for one output."""
         names = ("values", "std", "missing", "missing_std")
         found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return replace(self, **{name: x[..., index : index + 1] for name, x in found.items()})
@@ -157,7 +158,7 @@ class ColumnShape:
 class ColumnShapes:
     """Shapes of the columns of a fitted model behind an encoding.
 
-    `classes` says that there is one score for each of several classes, of which only differences
+    With `classes` there is one score for each of several classes, of which only differences
     count.
     """
 
@@ -179,7 +180,7 @@ class ColumnShapes:
         }
 
     def of(self, name: str, resolution: int) -> ColumnShape:
-        """Shape of one column, at so many points of its range."""
+        """Shape of one column, at `resolution` points of its range."""
         said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
         used, evenly = self._used(name, at), self._values(name, middles(_MIDDLES))
@@ -195,7 +196,7 @@ class ColumnShapes:
         return ColumnShape(at, values, std, missing, missing_std, said._categorical, (said.log,))
 
     def of_pair(self, names: tuple[str, str], resolution: int) -> ColumnShape:
-        """What two numbers do together: the sum of their shapes, and what their pair adds."""
+        """Joint effect of two numbers: the sum of their shapes, and what their pair adds."""
         first, second = (self.of(name, resolution) for name in names)
         places = np.linspace(0, 1, resolution)
         used = self._together(names, places, places)
@@ -215,7 +216,7 @@ class ColumnShapes:
         return ColumnShape((first.at, second.at), values, std, log=log)
 
     def _said(self, name: str) -> Any:
-        """What the schema says about a column."""
+        """Return the description of a column in the schema."""
         return self._encoding.schema[name]
 
     def _values(self, name: str, places: np.ndarray) -> np.ndarray:
@@ -225,7 +226,7 @@ class ColumnShapes:
         return self._encoding.numbers_at(name, places)
 
     def _used(self, name: str, values: np.ndarray) -> np.ndarray:
-        """What weights act on where a column has these values and all others are average."""
+        """Input of the weights where a column has these values and all others are average."""
         at = self._encoding.blocks[name]
         rows = encoded(self._encoding, {name: values}, len(values))
         entries, rest = rows[:, at], self._sq_norm - self._sq_blocks[name]
@@ -233,7 +234,7 @@ class ColumnShapes:
         return self._scores.used(entries, at, sq_norms, self._scores.averaged(rows, at))
 
     def _together(self, names: tuple[str, str], first: Any, second: Any) -> np.ndarray:
-        """What weights act on, (m, k, p + 1), over a grid of places of two numbers."""
+        """Input of the weights, (m, k, p + 1), over a grid of places of two numbers."""
         a, b = (self._values(name, at) for name, at in zip(names, (first, second), strict=True))
         grid = {names[0]: np.repeat(a, len(b)), names[1]: np.tile(b, len(a))}
         rows = encoded(self._encoding, grid, len(a) * len(b))
@@ -250,7 +251,7 @@ class ColumnShapes:
         return self._differences(self._scores.scores(used, at)), std
 
     def _differences(self, scores: np.ndarray) -> np.ndarray:
-        """Scores as they are, or those of several classes less their mean over the classes."""
+        """Return scores, or those of several classes less their mean over the classes."""
         return scores - scores.mean(axis=-1, keepdims=True) if self._classes else scores
 
 
@@ -262,7 +263,7 @@ def shapes_of(encoding: Encoding, model: Any) -> ColumnShapes:
 
 
 def released_scores(encoding: Encoding, model: Any) -> LinearScores:
-    """How a fitted linear model scores rows, with the noise that is left in its weights."""
+    """Scoring of rows by a fitted linear model, with the noise that is left in its weights."""
     scores: LinearScores = model._linear_scores()
     if scores.noise is not None:
         curvature = usual_curvature(encoding, model, scores)
@@ -272,5 +273,5 @@ def released_scores(encoding: Encoding, model: Any) -> LinearScores:
 
 
 def several(model: Any) -> bool:
-    """Whether there is one score for each of several classes, of which only differences count."""
+    """Return whether each of several classes has a score, of which only differences count."""
     return is_classifier(model) and len(np.atleast_2d(model.coef_)) > 1

@@ -14,7 +14,7 @@ from dpsubspace.tables._column_importances import importances_of, scores_along
 
 
 def copying_column_of_table(encoding: Encoding, model: Any) -> Any:
-    """Name of a column of a table that alone decides the outcome of a classifier; or None."""
+    """Return the name of a column that alone decides the outcome of a classifier; or None."""
     doubt: Doubt | None = getattr(model, "_doubt", None)
     if doubt is None:
         return None
@@ -29,7 +29,7 @@ def copying_column_of_table(encoding: Encoding, model: Any) -> Any:
         importances[found] < MOST_OF_SCORES
         or np.delete(importances, found).max(initial=0.0) > OTHERS
     ):
-        return None  # where others count too, they may decide together
+        return None  # if others count too, they may decide together
     along, mean = scores_along(encoding, model, name)
     chances = LogLoss().predict(along.reshape(-1, along.shape[2])).reshape(*along.shape[:2], -1)
     alone = np.mean(chances.max(axis=1).min(axis=1) >= SURE)
@@ -40,13 +40,13 @@ def copying_column_of_table(encoding: Encoding, model: Any) -> Any:
 
 
 def _shares(along: np.ndarray, mean: np.ndarray | None) -> np.ndarray:
-    """About how often outcomes are, as the place of the mean score says among those of a column.
+    """Approximate frequencies of outcomes, by the place of the mean score among those of a column.
 
-    `along` are the scores (v, c) of its values, and `mean` (c,) those of the mean row, or None,
-    for which the mean over the values stands. A column that decides takes scores as far to one
-    side of 0 as to the other, or farther where its range is wider than it needs to be. The nearer
-    side counts: of a rare outcome that is not decided, the mean is beyond it, and the share is 0.
-    Of several classes, all shares; of two, that of the second.
+    `along` are the scores (v, c) of the values of the column, and `mean` (c,) those of the mean
+    row, or None: then the mean over the values is used. A column that decides takes scores as far
+    to one side of 0 as to the other, or farther where its range is wider than it needs to be. The
+    nearer side counts: for a rare outcome that is not decided, the mean is beyond it, and the share
+    is 0. For several classes, all shares are returned; for two, that of the second.
     """
     if several := along.shape[1] > 1:  # each class against the others
         along = along - along.mean(axis=1, keepdims=True)

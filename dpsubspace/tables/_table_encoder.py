@@ -289,7 +289,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         return self._encoding_plan(checked_target(self))
 
     def _encoding_plan(self, target: Target) -> EncodingPlan:
-        """Parameters of the encoding, as fine as the budget of a whole fit carries."""
+        """Parameters of the encoding, which is as fine as the budget of a whole fit allows."""
         if not isinstance(self.interactions, str):
             check_bool("interactions", self.interactions)
         else:
@@ -327,7 +327,7 @@ def warn_of_dropped(X: Any, schema: Schema) -> None:
 
 
 def warn_of_target(y: Any, schema: Schema) -> None:
-    """Warn where a series or frame of targets has the name of a column of the schema: by names."""
+    """Warn if a series or frame of targets has the name of a column of the schema: by names."""
     names = names_of(y) or [getattr(y, "name", None)]
     if both := [name for name in names if isinstance(name, str) and name in schema]:
         warn(

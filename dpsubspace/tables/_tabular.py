@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     from dpsubspace._core.accounting.permission import Address
 
 
-# Public entries beyond this stand at it while they show what a range may be.
+# Public entries beyond this are clipped to it when they show what a range may be.
 _FAR = 1e150
 
 # Parameters of a budget that belong to both steps together.
 _OF_BUDGET = ("epsilon", "delta", "neighboring_relation")
 
-# Models that `tabular_pipeline` takes where it is told the task alone.
+# Models that `tabular_pipeline` uses if only the task is given.
 _MODELS = {"classification": DPSGDFClassifier, "regression": DPLinearRegression}
 
 
@@ -272,8 +272,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     _canary = "table"
 
-    # What scikit-learn's Pipeline has for them, and what would be wrong here: a cache of
-    # transformers would give away what another fit has estimated.
+    # Defaults of scikit-learn's Pipeline. Other values would be wrong here: a cache of transformers
+    # would reveal what another fit has estimated.
     transform_input = None
     memory = None
     verbose = False
@@ -478,10 +478,10 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             setattr(self, name, value)
 
     def _check_nested(self, params: Mapping[str, Any]) -> None:
-        """ValueError for a budget of a step that would not be used, though it is set just now.
+        """Raise ValueError if a budget of a step is being set that would not be used.
 
-        Also where it is the default of the step, which a grid may try like any other value; but
-        not where that of the pipeline is set beside it, as by ``set_params(**get_params())``.
+        This includes the default of the step, which a grid may try like any other value; but not a
+        value that is set together with that of the pipeline, as by ``set_params(**get_params())``.
         """
         steps = dict(self.steps)
         for key, value in params.items():
@@ -499,7 +499,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 raise ValueError(_two_values(name, step, value, whole, default, given=given))
 
     def _noise(self, plan: TablePlan) -> Any:
-        """Noise of ranges and of the model: from a seed of their own, or from that of all."""
+        """Noise of ranges and of the model: from a seed of their own, or from the seed of all."""
         encoder, model = self._checked_steps()
         own = self.random_state if model.random_state is None else model.random_state
         of_model = as_noise(own)
@@ -513,11 +513,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     @property
     def _inner(self) -> Any:
-        """The model, whose device and whose callbacks are those of the fit."""
+        """Model whose device and callbacks are those of the fit."""
         return self._checked_steps()[1]
 
     def _check(self, plan: TablePlan, given: FitData) -> CheckedFit:
-        """What is to be done, on which data; ValueError where the data cannot be used."""
+        """Return the plan with checked data; ValueError if the data cannot be used."""
         X, y, groups, X_public, y_public = given
         model = self._inner
         self._check_target(plan, labelled=y_public is not None)
@@ -534,7 +534,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         warn_of_dropped(X, schema)
         n_samples = check_groups(groups, table.numbers).n
         encoding = replace(plan.table, alike=bool(sets)).encoding(n_samples)
-        if sets:  # where ranges are missing, they have their own
+        if sets:  # ranges that are missing are those of public rows
             encoding = encoding.with_ranges(_ranges_of(sets, schema))
         encoded: Any = tuple(map(encoding, sets)) or X_public
         if sets and not isinstance(X_public, tuple):
@@ -552,7 +552,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
     def _warn_before_fit(
         self, plan: TablePlan, guarantee: PrivacyGuarantee, budget: Budget, sizes: Sizes
     ) -> None:
-        """Warn of what public quantities already tell to be a bad idea."""
+        """Warn if public quantities already show that the fit is a bad idea."""
         self._inner._warn_before_fit(plan.fit, guarantee, budget, plan.fit_sizes)
 
     def _store(self, found: FittedTable, about: tuple[CheckedFit, bool]) -> None:
@@ -568,7 +568,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
 
     def _warn_after_fit(self, found: FittedTable, budget: Budget, checked: CheckedFit) -> None:
-        """Warn of what was released where it tells of a poor result."""
+        """Warn if released numbers show that the fit is poor."""
         self._inner._warn_after_fit(found.model, budget, checked.about[0])
         warn_of_copy(self, copying_column_of_table(found.encoding, self._inner))
 
@@ -621,7 +621,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         )
 
     def _check_target(self, plan: TablePlan, *, labelled: bool) -> None:
-        """ValueError where nothing tells the range of the targets of a regression."""
+        """Raise ValueError if nothing gives the range of the targets of a regression."""
         told = plan.limits is not None or plan.estimates_target or not is_regressor(self._inner)
         if not (told or (labelled and hasattr(self._inner, "directions"))):
             raise ValueError(
@@ -644,7 +644,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         super()._forget()
 
     def _state(self, guarantee: PrivacyGuarantee) -> None:
-        """Let `guarantee` be the statement of each step as well, which are fitted together."""
+        """Store `guarantee` in each step as well, since the steps are fitted together."""
         super()._state(guarantee)
         for _, step in self.steps:
             step._state(guarantee)
@@ -652,7 +652,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
 @contextmanager
 def _kept_if_refused(pipeline: TabularPipeline, model: Any) -> Iterator[None]:
-    """Leave an earlier fit as it was where this one ends before it is paid for."""
+    """Leave an earlier fit as it was if this one ends before it is paid for."""
     before, said = dict(vars(model)), vars(pipeline).get("privacy_")
     try:
         yield
@@ -668,7 +668,7 @@ def _kept_if_refused(pipeline: TabularPipeline, model: Any) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _PipelineBudget:
-    """The budget of a pipeline, wherever it was set; of seeds any, where one makes the noise."""
+    """Budget of a pipeline, wherever it was set; any of the seeds, if one makes the noise."""
 
     epsilon: Any
     delta: Any
@@ -701,7 +701,7 @@ def _two_values(name: str, step: str, own: Any, whole: Any, default: Any, *, giv
 
 
 def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, bool]:
-    """Public range of the targets, if there is one; and whether it is to be estimated privately."""
+    """Return the public range of the targets, or None, and whether to estimate it privately."""
     if target is None:
         return getattr(model, "target_bounds", None), False
     if is_classifier(model):
@@ -750,7 +750,7 @@ def _check_public(model: Any, X_public: Any, y_public: Any) -> None:
 
 
 def _read_public(X_public: Any, schema: Schema, *, named: bool) -> tuple[Table, ...]:
-    """Sets of public rows, of which there may be none."""
+    """Return sets of public rows, of which there may be none."""
     if X_public is None:
         return ()
     sets = X_public if isinstance(X_public, tuple) else (X_public,)
