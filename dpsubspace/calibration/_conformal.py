@@ -31,7 +31,7 @@ from dpsubspace._names import public
 
 
 class _Conformal(HeldOutEstimator):
-    """What both share: a threshold of scores that are the larger, the worse a prediction is."""
+    """Base of both estimators: a threshold of scores, which are larger for worse predictions."""
 
     confidence_level: float  # Parameter of every subclass
 
@@ -49,7 +49,7 @@ class _Conformal(HeldOutEstimator):
         level = check_real("confidence_level", self.confidence_level, low=0, high=1)
         return pure_target(self), level
 
-    def _budget(self, sizes: Sizes) -> Budget:  # that of enough rows, of which none costs more
+    def _budget(self, sizes: Sizes) -> Budget:  # budget for enough rows; no other costs more
         return self._plan().budget(sizes)
 
     def _store(self, found: Threshold, about: Any) -> None:

@@ -45,13 +45,13 @@ from dpsubspace._core.tables.schema import as_schema, read_table
 from dpsubspace._names import public
 from dpsubspace.tables._table_encoder import TableEncoder
 
-# Candidates that are drawn from distributions, for each trial that is expected: two trials are
-# rarely of the same.
+# Number of candidates drawn from distributions, for each trial that is expected: two trials are
+# rarely of the same candidate.
 _DRAWS = 10
 
 
 def _has(name: str) -> Callable[[Any], bool]:
-    """Whether the best model, or what it will be made of, has a method of that name."""
+    """Check that the best model, or the estimator before a fit, has a method of that name."""
 
     def check(search: PrivateSearch) -> bool:
         getattr(getattr(search, "best_estimator_", search.estimator), name)  # or AttributeError
@@ -194,7 +194,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     3.0
     """
 
-    # scikit-learn passes these on without being asked.
+    # scikit-learn passes these on without a request.
     __metadata_request__fit: ClassVar = {
         "X_public": True,
         "y_public": True,
@@ -319,7 +319,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     def _store(self, found: TrialResult, about: np.ndarray | None) -> None:
         for _, part in private_parts(found.model, fitted=True):
-            if hasattr(part, "privacy_"):  # one without columns was not fitted
+            if hasattr(part, "privacy_"):  # a part without columns was not fitted
                 part._state(self.privacy_)
         if about is not None:
             self.classes_ = about
@@ -372,7 +372,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             self.n_jobs,
         )
 
-    # What the best model can do -----------------------------------------------------------------
+    # Methods of the best model ------------------------------------------------------------------
 
     @available_if(_has("predict"))
     @nameless
@@ -520,11 +520,11 @@ def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
             yield from ParameterGrid(dict(space))
 
 
-# What is given ---------------------------------------------------------------------------------
+# Inputs ----------------------------------------------------------------------------------------
 
 
 def _checked(search: PrivateSearch, X: Any, y: Any, groups: Any) -> tuple[Any, np.ndarray]:
-    """Rows and targets; ValueError where they cannot be used.
+    """Return rows and targets; ValueError if they cannot be used.
 
     The rows of a data frame that is encoded are left to the checks of the candidates.
     """
@@ -552,7 +552,7 @@ def _of_tables(estimator: Any) -> bool:
 def _refuse_private(
     estimator: Any, X: Any, y: np.ndarray, name: str, public: Mapping[str, Any]
 ) -> None:
-    """ValueError where public rows or targets are those of the search, by all trials alike."""
+    """Raise ValueError if public rows or targets are those of the search, for all trials alike."""
     sets = named_sets(f"X_{name}", public[f"X_{name}"])
     refuse_shared(X, sets)
     refuse_shared(y, named_sets(f"y_{name}", public[f"y_{name}"]), "y")
@@ -561,14 +561,14 @@ def _refuse_private(
 
 
 def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:
-    """Sets of rows as they can be compared before a fit reads them; none where they cannot.
+    """Sets of rows in a form that can be compared before a fit reads them; none if impossible.
 
     They are read by the schema of a table if there is one, and else as columns of numbers.
     """
     inside = (node.model for node in opened(estimator).walk(frozen=False))
     encoder = next((each for each in inside if type(each) is TableEncoder), None)
     found: dict[str, Any] = {}
-    with suppress(ValueError, TypeError):  # the fits say what is wrong, in their own words
+    with suppress(ValueError, TypeError):  # fits report the error, in their own words
         for name, rows in sets.items():
             if encoder is not None:
                 found[name] = read_table(rows, as_schema(encoder.schema))
