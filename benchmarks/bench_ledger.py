@@ -188,7 +188,7 @@ def takes(events, budget, **options):
 
 def beside_takes(events, budget):
     """Whether one of the accounts beside a plan takes all, each with the whole delta."""
-    book = PrivacyLedger(epsilon=budget, delta=DELTA)._book
+    book = PrivacyLedger(epsilon=budget, delta=DELTA)._state
     charges = []
     for event in events:
         spent = Charge.total(charges)
@@ -219,7 +219,7 @@ def smallest(fits):
 def choices(args):
     for budget in (0.5, 1.5, 4.0):
         for steps in (2, 4, 8, 16, 32):
-            book = PrivacyLedger(epsilon=budget, delta=DELTA)._book
+            book = PrivacyLedger(epsilon=budget, delta=DELTA)._state
             sq_mu = gaussian_sq_mu(budget, 0.64 * DELTA) / steps
             plan = book._open_split(Charge(), Charge(sq_mu, 0, 0, sq_mu))
             accounts = [plan, *book._sums(plan)]

@@ -232,7 +232,7 @@ MUTANTS = [
                 BATCHES,
             ),
             (
-                "_core/accounting/permission.py",
+                "_core/accounting/payer.py",
                 "if len(_OPEN) + len(addresses) > 1:",
                 "if len(_OPEN) > 1:",
                 WORKERS,
@@ -1057,20 +1057,20 @@ MUTANTS = [
                 "workflow/test_planner.py",
             ),
             (
-                "_core/accounting/permission.py",  # a worker forgets what estimators bring
+                "_core/accounting/payer.py",  # a worker forgets what estimators bring
                 "known = _ARRIVED if in_worker() else _HEARD_OF",
                 "known = _HEARD_OF",
                 WORKERS,
             ),
             (
-                "_core/accounting/permission.py",  # a function does not ask the model that it gets
+                "_core/accounting/payer.py",  # a function does not ask the model that it gets
                 "one = next(iter(found), None) if len(found) < 2 else _AmbiguousLedger()",
                 "one = None",
                 WORKERS,
             ),
             (
-                "budget/_watch.py",  # a ledger that was closed is charged
-                "return self.session in book.sessions",
+                "budget/_fit_charge.py",  # a ledger that was closed is charged
+                "return self.session in state.sessions",
                 "return True",
                 f"workflow/test_ledger_block.py {WORKERS}",
             ),

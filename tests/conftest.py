@@ -22,7 +22,7 @@ import pytest
 import salted
 from hypothesis import HealthCheck, settings
 
-from dpsubspace._core.accounting import permission
+from dpsubspace._core.accounting import payer as payers
 from dpsubspace._core.release import noise
 from dpsubspace._names import PLACES, imported
 
@@ -172,8 +172,8 @@ def _identity(name, value):
 def _ledgers_of_no_other_test():
     """Models that tests make as if other processes had sent them bring ledgers, which go again."""
     yield
-    permission._HEARD_OF.clear()
-    permission._ARRIVED.clear()
+    payers._HEARD_OF.clear()
+    payers._ARRIVED.clear()
 
 
 @pytest.fixture

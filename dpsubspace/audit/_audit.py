@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from dpsubspace._core.accounting.cost import Cost, gaussian_epsilon
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import payer_of
+from dpsubspace._core.accounting.payer import payer_of
 from dpsubspace._core.ground.checks import check_choice, check_integer, check_real
 from dpsubspace._core.ground.plotting import Display, styled
 from dpsubspace._names import public

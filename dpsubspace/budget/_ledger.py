@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._core.accounting.budget import warn_about_delta
 from dpsubspace._core.accounting.events import composed, describe, is_free, rounded
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, guarantee_in
-from dpsubspace._core.accounting.permission import (
+from dpsubspace._core.accounting.payer import (
     Payer,
     close_to_all,
     in_task,
@@ -40,6 +40,7 @@ from dpsubspace.budget._filter import (
     vouched_scores,
     without_released,
 )
+from dpsubspace.budget._fit_charge import FitCharge, LedgerAddress, payer_for
 from dpsubspace.budget._journal import (
     COLUMNS,
     About,
@@ -52,7 +53,6 @@ from dpsubspace.budget._journal import (
 )
 from dpsubspace.budget._ledger_state import LedgerState
 from dpsubspace.budget._planner import fits_unseen, plan_of, records_of
-from dpsubspace.budget._watch import LedgerAddress, Watch, payer_for
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ class PrivacyLedger:
         )
         self._start(LedgerState(terms) if path is None else LedgerState.in_file(Path(path), terms))
 
-    def _start(self, book: LedgerState) -> None:
-        self._book, self._terms = book, book.terms
+    def _start(self, state: LedgerState) -> None:
+        self._state, self._terms = state, state.terms
         self._turn, self._depth, self._blocks = threading.Lock(), 0, threading.local()
         self._payer: Payer | None = None  # set while a block is open
         self._folder: str | None = None  # folder of the file that the block uses
@@ -271,40 +271,40 @@ class PrivacyLedger:
     @property
     def path(self) -> Path | None:
         """File that keeps the ledger; None for one in memory."""
-        journal = self._book.journal
+        journal = self._state.journal
         return None if journal is None or self._folder is not None else journal.path
 
     @property
     def failures(self) -> int:
         """Fits that failed before they released anything and were given back."""
-        with self._book.held():
-            return self._book.failures
+        with self._state.held():
+            return self._state.failures
 
     @property
     def seen(self) -> tuple[tuple[str, str, int], ...]:
         """What was seen that no sum counts: a kind, the name of a class, and how often."""
-        with self._book.held():
-            left = without_released(self._book.seen)
+        with self._state.held():
+            left = without_released(self._state.seen)
             return tuple((kind, name, count) for (kind, name), count in left.items())
 
     @property
     def _vouched(self) -> list[str]:
         """Sentences of reports on what the user vouches for, from the observations."""
-        with self._book.held():
-            return vouched_scores(self._book.seen)
+        with self._state.held():
+            return vouched_scores(self._state.seen)
 
     # Spent and left -------------------------------------------------------------------------
 
     @property
     def entries(self) -> tuple[LedgerEntry, ...]:
         """What has been charged, in order."""
-        with self._book.held():
-            return tuple(map(fresh, self._book.entries))
+        with self._state.held():
+            return tuple(map(fresh, self._state.entries))
 
     def __len__(self) -> int:
         """Return the number of charges."""
-        with self._book.held():
-            return len(self._book.entries)
+        with self._state.held():
+            return len(self._state.entries)
 
     def __bool__(self) -> bool:
         return True  # true even without charges
@@ -327,9 +327,9 @@ class PrivacyLedger:
             had been released already. Never below what any entry costs by itself.
         """
         delta = self._delta(delta)
-        with self._book.held():
-            entries = list(self._book.entries)
-        return self._book.epsilon_of(entries, delta)
+        with self._state.held():
+            entries = list(self._state.entries)
+        return self._state.epsilon_of(entries, delta)
 
     def epsilon_if_planned(self, delta: float | None = None) -> float:
         """Return the epsilon that all charges would have together had they been planned.
@@ -349,9 +349,9 @@ class PrivacyLedger:
             Epsilon of the composition of all entries.
         """
         delta = self._delta(delta)
-        with self._book.held():
-            events = [entry.event for entry in self._book.entries]
-        each = [self._book.cost_of(event, delta) for event in [composed(events), *events]]
+        with self._state.held():
+            events = [entry.event for entry in self._state.entries]
+        each = [self._state.cost_of(event, delta) for event in [composed(events), *events]]
         return min(max(each), self.epsilon(delta))
 
     def remaining(self) -> float:
@@ -363,8 +363,8 @@ class PrivacyLedger:
             At the ledger's delta; 0 when nothing is left. More than the budget less
             ``epsilon()``, since guarantees do not simply add up.
         """
-        with self._book.held():
-            return self._book.remaining()
+        with self._state.held():
+            return self._state.remaining()
 
     # Charging -------------------------------------------------------------------------------
 
@@ -412,14 +412,14 @@ class PrivacyLedger:
 
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
-        self._book.check_process()
+        self._state.check_process()
         what = guarantee_in(event) or getattr(event, "privacy", event)
         if isinstance(what, PrivacyGuarantee):
             given = {"neighboring_relation": neighboring_relation, "unit": unit}
             _check_agrees(what, given)
             relation, unit = what.neighboring_relation, what.unit
             about = About.of(what)
-            self._book.record(
+            self._state.record(
                 what.event, (relation, unit), what.secure, label, already_released, about
             )
             return
@@ -436,11 +436,11 @@ class PrivacyLedger:
             )
         relation, unit = neighboring_relation or self.neighboring_relation, unit or self.unit
         if already_released:
-            self._book.record(what, (relation, unit), True, label, already_released, About())
+            self._state.record(what, (relation, unit), True, label, already_released, About())
             return
-        self._book.check_match(relation, unit, secure=True)
+        self._state.check_match(relation, unit, secure=True)
         try:
-            self._book.add(label, what, About())
+            self._state.add(label, what, About())
         except PrivacyBudgetError as error:
             hint = "If this has been released already, record it with already_released=True."
             raise PrivacyBudgetError(f"{error} {hint}") from None
@@ -500,22 +500,22 @@ class PrivacyLedger:
                 f"{name} is no private function of this package: what it reveals about the records"
                 f" could not be counted. Call one of {', '.join(sorted(private_functions()))}."
             )
-        self._book.check_failures()
+        self._state.check_failures()
         self._check_other()
         charged: list[DpEvent] = []
 
         def spend(guarantee: PrivacyGuarantee) -> None:
-            self._book.check_process()
-            self._book.charge(guarantee, label or name)
+            self._state.check_process()
+            self._state.charge(guarantee, label or name)
             charged.append(guarantee.event)
 
         try:
-            note, left = self._book.note, self._book.what_fits
+            note, left = self._state.note, self._state.what_fits
             with inside_ledger(self.delta, spend, lasting=self._lasts, note=note, left=left):
                 released = function(*args, **kwargs)
         except BaseException as error:
             if not charged and not isinstance(error, PrivacyError):
-                self._book.given_back(error)
+                self._state.given_back(error)
             raise
         found = guarantee_in(released)
         if found is None or found.event not in charged:
@@ -572,7 +572,7 @@ class PrivacyLedger:
             )
         whose = {name: given for name, given in fit_params.items() if name.endswith("groups")}
         check_order(X, y=y, **whose)  # a step may pass on rows without labels
-        self._book.check_process()
+        self._state.check_process()
         self._check_other()
         label = label or type(estimator).__name__
         parts = private_parts(estimator)
@@ -586,26 +586,26 @@ class PrivacyLedger:
             if not is_free(plan):  # a step that releases nothing has no relation and no noise
                 asked, unit = part._whole, sizes[name][1]
                 secure = asked.random_state is None
-                self._book.check_match(asked.neighboring_relation, unit, secure=secure)
+                self._state.check_match(asked.neighboring_relation, unit, secure=secure)
         warn_about_delta(self.delta, n_samples)
         planned = [(name, plan) for name, _, plan in plans]
         n_features = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None
         about = About(type(estimator).__name__, n_samples, n_features)
-        watch = Watch(self._book, label, planned, about, unseen=fits_unseen(estimator))
-        note, left = self._book.note, self._book.what_fits
-        payer = Payer(self.delta, watch.spend, lasting=self._lasts, note=note, left=left)
-        with watch.failures(), inside_payer(payer):
+        charge = FitCharge(self._state, label, planned, about, unseen=fits_unseen(estimator))
+        note, left = self._state.note, self._state.what_fits
+        payer = Payer(self.delta, charge.spend, lasting=self._lasts, note=note, left=left)
+        with charge.failures(), inside_payer(payer):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
         # A ColumnTransformer does not fit a part that gets no column.
-        watch.finish([part.privacy_ for part in fitted if hasattr(part, "privacy_")])
+        charge.finish([part.privacy_ for part in fitted if hasattr(part, "privacy_")])
         return estimator
 
     # Everything inside of a block -------------------------------------------------------------
 
     def __enter__(self) -> PrivacyLedger:
         """Charge every fit of this package from here to the end of the block."""
-        self._book.check_process()
+        self._state.check_process()
         self._check_other()
         with self._turn:
             payer = self._payer or self._open()
@@ -620,7 +620,7 @@ class PrivacyLedger:
         block.__exit__(None, None, None)
         try:
             if not self._blocks.stack and (name := failed_fit(error)) is not None:
-                self._book.note("failure", name)
+                self._state.note("failure", name)
         finally:
             with self._turn:
                 self._depth -= 1
@@ -628,15 +628,15 @@ class PrivacyLedger:
                     self._close()
 
     def _open(self) -> Payer:
-        book, session = self._book, new_id()
-        with book.held():
-            if book.journal is None:
+        state, session = self._state, new_id()
+        with state.held():
+            if state.journal is None:
                 self._folder = tempfile.mkdtemp(prefix="dpsubspace-")
-                book.keep(Journal(Path(self._folder) / "ledger"))
-            book.write({"type": "open", "session": session})
-        assert book.journal is not None
-        address = LedgerAddress(str(book.journal.path), session, lasting=self._lasts)
-        payer = payer_for(book, session, address)
+                state.keep(Journal(Path(self._folder) / "ledger"))
+            state.write({"type": "open", "session": session})
+        assert state.journal is not None
+        address = LedgerAddress(str(state.journal.path), session, lasting=self._lasts)
+        payer = payer_for(state, session, address)
         open_to_all(session, payer)
         return payer
 
@@ -645,10 +645,10 @@ class PrivacyLedger:
         session, folder = self._payer.address.session, self._folder
         close_to_all(session)
         self._payer = self._folder = None
-        with self._book.held():
-            self._book.write({"type": "close", "session": session})
+        with self._state.held():
+            self._state.write({"type": "close", "session": session})
             if folder is not None:
-                self._book.journal = None
+                self._state.journal = None
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -670,11 +670,11 @@ class PrivacyLedger:
             If it is the file that keeps the ledger.
         """
         target = Journal(path)
-        with self._book.held():
-            own = self._book.journal
+        with self._state.held():
+            own = self._state.journal
             if own is not None and own.path.resolve() == target.path.resolve():
                 raise ValueError(f"`path` is the file that keeps this ledger, {str(own.path)!r}.")
-            target.create(self._book.records())
+            target.create(self._state.records())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrivacyLedger:

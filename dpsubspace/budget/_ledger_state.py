@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dpsubspace._core.accounting.cost import EQUAL
 from dpsubspace._core.accounting.events import is_free, non_private
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import in_task
+from dpsubspace._core.accounting.payer import in_task
 from dpsubspace.budget._accounts import SEEDED, ChargedEvents
 from dpsubspace.budget._filter import MOST, BudgetSplit, Charge, Terms
 from dpsubspace.budget._journal import (
@@ -175,15 +175,17 @@ class LedgerState(ChargedEvents):
             fields = checked_record(records[0])
             if fields["type"] != "ledger":
                 raise PrivacyError("it does not start with what the ledger is about")
-            book = cls(Terms.checked(**{name: fields[name] for name in Terms.__dataclass_fields__}))
-            book.created, book.failures = fields["created"], fields["failures"]
+            state = cls(
+                Terms.checked(**{name: fields[name] for name in Terms.__dataclass_fields__})
+            )
+            state.created, state.failures = fields["created"], fields["failures"]
             for record in records[1:]:
-                book._apply(checked_record(record))
-            book._check_entries()
+                state._apply(checked_record(record))
+            state._check_entries()
         except (PrivacyError, ValueError, RecursionError, OverflowError) as error:
             raise broken(journal.path, str(error)) from error
-        book.journal = journal
-        return book
+        state.journal = journal
+        return state
 
     @classmethod
     def in_file(cls, path: Path, terms: Terms) -> LedgerState:
@@ -196,8 +198,8 @@ class LedgerState(ChargedEvents):
                 if in_task():
                     raise PrivacyError(_NEW_IN_TASK.format(path=str(path)))
                 journal.create(cls(terms).records())
-        book = cls.opened(journal)
-        known = book.terms.given()
+        state = cls.opened(journal)
+        known = state.terms.given()
         for name, asked in terms.given().items():
             if name == "pure_epsilon" and asked == "auto":  # files of 0.1.0 have 0.0 by default
                 continue
@@ -206,7 +208,7 @@ class LedgerState(ChargedEvents):
                     f"`{name}` of the ledger in {str(path)!r} is {found!r}, got {asked!r}. Open it"
                     " with PrivacyLedger.load, or give another `path` for other records."
                 )
-        return book
+        return state
 
     def what_fits(self) -> str:
         """Return a sentence on what is left of the budget."""

@@ -462,7 +462,7 @@ class PublicSizes:
     n_train: int | None = None
 
 
-def statement_of(step: Node, sizes: PublicSizes) -> PrivacyGuarantee:
+def guarantee_of(step: Node, sizes: PublicSizes) -> PrivacyGuarantee:
     """Return the guarantee of a private step after its fit, or the one it would have."""
     part, name = step.model, type(step.model).__name__
     if hasattr(part, "privacy_"):

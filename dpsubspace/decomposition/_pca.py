@@ -339,7 +339,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         records = check_groups(given.groups, X)
         public = PublicRows.of(check_public_rows(self, X, given.X_public, records), None)
         known = [] if plan.data_norm is None else [f"bound on row norms ({plan.data_norm:g})"]
-        known += [] if public is None else [public.statement]
+        known += [] if public is None else [public.assumption]
         data = Data(X, None, 1, records, public)
         plan.check_size(data)
         return CheckedFit(plan, data, tuple(known), plan)

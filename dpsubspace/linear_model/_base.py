@@ -257,7 +257,7 @@ class PrivateRegressor(MultiOutputMixin, RegressorMixin, CallbackSupportMixin, P
         bounded = getattr(self, "bounds", None) is not None
         assumed += ["ranges of the features"] if bounded else []
         assumed += [] if self.target_bounds is None else ["range of the targets"]
-        assumed += [] if public is None else [public.statement]
+        assumed += [] if public is None else [public.assumption]
         return Data(X, targets, n_targets, records, public), Values(y.ndim == 1, tuple(assumed))
 
     def _checked_loss(self) -> NumberLoss:
@@ -642,7 +642,7 @@ class LinearClassifier(PrivateClassifier):
         if isinstance(self.row_norm, Real):
             public.append(f"bound on row norms ({self.row_norm:g})")
         public += labels.assumed[1:]
-        public += [] if data.public is None else [data.public.statement]
+        public += [] if data.public is None else [data.public.assumption]
         return CheckedFit(plan, data, tuple(public), labels)
 
     def _warn_after_fit(self, found: Fitted, budget: Budget, checked: CheckedFit) -> None:

@@ -261,7 +261,7 @@ class PersonalModels(CallbackSupportMixin, PrivateEstimator):
             raise ValueError("`X_public` holds tasks here, which need targets: pass `y_public`.")
         data = Data(X, y, 1, records, public)
         bounded = [] if self.bounds is None else ["ranges of the features"]
-        assumed = [*bounded, *assumed, *([] if public is None else [public.statement])]
+        assumed = [*bounded, *assumed, *([] if public is None else [public.assumption])]
         persons = Persons(names, classes)
         return CheckedFit(plan.with_public_view(data), data, tuple(assumed), persons)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import observe
+from dpsubspace._core.accounting.payer import observe
 from dpsubspace._core.fits.call import fits_with_released_scores, private_function
 from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.fits.outputs import NUMBERS, Outputs

@@ -317,7 +317,7 @@ class DPModuleClassifier(PrivateClassifier):
     def _check(self, plan: ModuleFit, given: FitData) -> CheckedFit:
         data, labels = self._labelled(given)
         _check_public(self, plan, data)
-        public = () if data.public is None else (data.public.statement,)
+        public = () if data.public is None else (data.public.assumption,)
         return CheckedFit(plan, data, labels.assumed + public, labels)
 
     _warn_before_fit = _advise_on_module

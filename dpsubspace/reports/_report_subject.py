@@ -38,7 +38,7 @@ from dpsubspace._core.ground.checks import check_integer, shown
 from dpsubspace.budget._filter import named
 from dpsubspace.budget._journal import LedgerEntry
 from dpsubspace.budget._ledger import PrivacyLedger
-from dpsubspace.budget._planner import PublicSizes, statement_of
+from dpsubspace.budget._planner import PublicSizes, guarantee_of
 from dpsubspace.exceptions import PrivacyError
 
 # Splitters whose number of splits determines how many records are in each split.
@@ -177,7 +177,7 @@ def _of_model(model: Any, sizes: PublicSizes) -> Account:
     fitted = [step for step in private if hasattr(step.model, "privacy_")]
     planned = not fitted or (is_private(model) and not hasattr(model, "privacy_"))
     items = [
-        Item(s.name, statement_of(s, sizes), what=_what(s.model))
+        Item(s.name, guarantee_of(s, sizes), what=_what(s.model))
         for s in (private if planned else fitted)
     ]
     whole = "pipeline" if isinstance(model, Pipeline) else "fit" if len(items) == 1 else "model"
@@ -384,7 +384,7 @@ def _plans_of(
         if step.kind == PRIVATE:
             if delta is not None and step.model._whole.delta == "auto":
                 step.model._set_whole(delta=delta)
-            found.append((step.name, statement_of(step, sizes)))
+            found.append((step.name, guarantee_of(step, sizes)))
     return found
 
 

@@ -58,7 +58,7 @@ from dpsubspace.tables._copies_in_tables import copying_column_of_table
 from dpsubspace.tables._table_encoder import TableEncoder, warn_of_dropped, warn_of_target
 
 if TYPE_CHECKING:
-    from dpsubspace._core.accounting.permission import Address
+    from dpsubspace._core.accounting.payer import Address
 
 
 # Public entries beyond this are clipped to it when they show what a range may be.

@@ -33,8 +33,8 @@ from dpsubspace import (  # noqa: E402
     PrivateSearch,
     private_mean,
 )
-from dpsubspace._core.accounting.permission import already_paid, in_task, run_here  # noqa: E402
-from dpsubspace.budget._watch import LedgerAddress  # noqa: E402
+from dpsubspace._core.accounting.payer import already_paid, in_task, run_here  # noqa: E402
+from dpsubspace.budget._fit_charge import LedgerAddress  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -308,7 +308,7 @@ def test_several_fits_of_one_run(client):
     runs = future.result(timeout=60)
     assert len(set(runs)) == 1
     # What was noted goes with the task.
-    place = [future.key, "dpsubspace._core.accounting.permission"]
+    place = [future.key, "dpsubspace._core.accounting.payer"]
     assert list(client.get_metadata(place).values()) == [True]
     del future
     client.submit(abs, -1, pure=False).result(timeout=60)

@@ -5,6 +5,7 @@
 CHANGELOG.md then says what that buys.
 """
 
+import ast
 import inspect
 import json
 import subprocess
@@ -49,6 +50,21 @@ def sizes():
         for place, numbers in found.items()
         for i, what in enumerate(("files", "code lines"))
     }
+
+
+# First words of a docstring that say neither what a thing is nor what it does.
+INDIRECT = ("What ", "Where ", "Whose ", "Which ", "Of ", "That ", "Those ", "The same ")
+
+
+def indirect_docstrings():
+    """Number of docstrings that begin with one of these."""
+    found = (
+        ast.get_docstring(node) or ""
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+    )
+    return {"docstrings that begin indirectly": sum(text.startswith(INDIRECT) for text in found)}
 
 
 def names():
@@ -138,7 +154,7 @@ def walks_in_a_fresh_process():
 
 def measured():
     """All numbers, by what they are of."""
-    return {**sizes(), **names(), **walks_in_a_fresh_process()}
+    return {**sizes(), **names(), **indirect_docstrings(), **walks_in_a_fresh_process()}
 
 
 def main():

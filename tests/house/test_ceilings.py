@@ -22,6 +22,10 @@ def test_neither_code_nor_names_nor_parameters_have_risen():
     assert risen({**ceilings.sizes(), **ceilings.names()}) == {}, HOW
 
 
+def test_docstrings_say_what_a_thing_is_or_does():
+    assert risen(ceilings.indirect_docstrings()) == {}, HOW
+
+
 def test_walks_have_not_become_longer():
     if parse_version(sklearn.__version__) < parse_version("1.9"):
         pytest.skip("older versions walk through what stands in for callbacks")

@@ -168,8 +168,8 @@ def test_what_is_kept_may_be_asked_for_again(rng):
     weights = rng.normal(size=(source.width, C))
     gradients = persons.at(weights, persons.chunks()[0])
     before = gradients.norms()
-    assert gradients.runs.kept[2]
-    gradients.runs.know(gradients.rows, source.longest_kept)
+    assert gradients.runs.cached[2]
+    gradients.runs.cache_products(gradients.rows, source.longest_kept)
     np.testing.assert_array_equal(gradients.norms(), before)
 
 
@@ -181,7 +181,7 @@ def test_no_products_are_kept_of_features_that_cannot_be_divided_by_their_norm(r
     source = LinearSource(CLASSIFIER_LOSSES["log_loss"], features, np.tile([0, 1], 20), n_outputs=1)
     persons = PersonSource(source, 0.1)
     gradients = persons.at(np.ones((5, 1)), slice(0, 20))
-    assert gradients.runs.asked and not gradients.runs.kept[2]
+    assert gradients.runs.tried and not gradients.runs.cached[2]
     exact = np.linalg.norm(gradients.dense(), axis=1)
     np.testing.assert_allclose(gradients.norms(), exact, rtol=1e-12)
 

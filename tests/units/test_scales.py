@@ -191,7 +191,7 @@ def test_a_column_in_one_octave_is_found_though_noise_might_hide_a_far_tail(rng)
     lost = 0
     for _ in range(400):
         noisy = shares + noise * rng.standard_normal(shares.shape)
-        released = cell_maps.Noisy(noisy, np.full((6, 1), noise**2))
+        released = cell_maps.ReleasedMeans(noisy, np.full((6, 1), noise**2))
         (fit,) = cell_maps.coarse([released], [cell_maps.COLUMNS])
         lost += not fit.sure.all()
     assert lost <= 21

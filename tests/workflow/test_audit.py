@@ -38,7 +38,7 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._core.accounting.cost import gaussian_sq_mu
-from dpsubspace._core.accounting.permission import inside_ledger
+from dpsubspace._core.accounting.payer import inside_ledger
 from dpsubspace._core.release.bingham import sample_bingham
 from dpsubspace._core.statistics.quantiles import _Doubles, _Line, turns_up
 from dpsubspace._names import imported

@@ -48,8 +48,8 @@ from dpsubspace._core.accounting.events import (
 )
 from dpsubspace.budget import PrivacyGuarantee
 from dpsubspace.budget._filter import Charge, response_divergence
+from dpsubspace.budget._fit_charge import FitCharge
 from dpsubspace.budget._journal import About
-from dpsubspace.budget._watch import Watch
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.statistics import private_covariance, private_quantile
 
@@ -696,7 +696,7 @@ def first_passage(left, sq_mu, fits, budget):
 
 def accounts_of(budget, fits):
     """Accounts of a ledger whose first fit is one of so many, which take all of its plan."""
-    book = PrivacyLedger(budget, 1e-5)._book
+    book = PrivacyLedger(budget, 1e-5)._state
     sq_mu = gaussian_sq_mu(budget, 0.64 * 1e-5) / fits
     plan = book._open_split(Charge(), Charge(sq_mu, 0, 0, sq_mu))
     return sq_mu, [plan, *book._sums(plan)]
@@ -806,11 +806,11 @@ def test_accounts_beside_the_plan_keep_their_part_of_delta(before, fit):
     if before:
         book.charge(pure(before), **ZERO_OUT)
     book.charge(fit_at(fit), **ZERO_OUT)
-    rooms, parts = book._book._sums(book._book.split), []
+    rooms, parts = book._state._sums(book._state.split), []
     for room in rooms:
         after = room.epsilon - before
         parts.append(room.slack + response_divergence(room.sq_mu, after, 1.0 - before))
-    aside = book._book.terms.aside
+    aside = book._state.terms.aside
     assert len(rooms) == 2 and aside * 0.99 < sum(parts) <= aside
 
 
@@ -838,21 +838,21 @@ def raised_search(book):
 @pytest.mark.parametrize("made", [raised_batches, raised_fit, raised_mixed, raised_search])
 def test_only_fits_that_add_up_by_themselves_are_lowered_to_what_ran(made):
     book = ledger(3.0)
-    entry, less = made(book._book)
-    before = (book.remaining(), book._book.remaining_pure(), book._book.spent())
-    assert book._book.settle(entry, less) == entry
-    assert (book.remaining(), book._book.remaining_pure(), book._book.spent()) == before
+    entry, less = made(book._state)
+    before = (book.remaining(), book._state.remaining_pure(), book._state.spent())
+    assert book._state.settle(entry, less) == entry
+    assert (book.remaining(), book._state.remaining_pure(), book._state.spent()) == before
 
 
 def test_what_a_plan_was_made_with_is_not_taken_out_of_it(tmp_path):
     """A reserved release without a delta fails after another fit has fixed the plan beside it."""
     book = ledger(3.0, path=tmp_path / "ledger")
-    reserved, _ = book._book.add("reserved", laplace(0.5, "zero_out"), About())
-    book._book.add("fit", gaussian(6.0), About())
-    left = book._book.remaining_pure()
-    book._book.drop(reserved)
+    reserved, _ = book._state.add("reserved", laplace(0.5, "zero_out"), About())
+    book._state.add("fit", gaussian(6.0), About())
+    left = book._state.remaining_pure()
+    book._state.drop(reserved)
     assert [entry.label for entry in book.entries] == ["reserved", "fit"]
-    assert book._book.remaining_pure() == left
+    assert book._state.remaining_pure() == left
     assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == book.epsilon()
 
 
@@ -888,7 +888,7 @@ def test_room_in_either_account_is_enough_and_both_count_everything():
         with suppress(PrivacyBudgetError):
             book.charge(fit_at(0.5), **ZERO_OUT)
     assert left > 1.5 > 0.5 > book.remaining()
-    assert book._book.spent().sum_sq_mu > book._book._sums(book._book.split)[0].sq_mu
+    assert book._state.spent().sum_sq_mu > book._state._sums(book._state.split)[0].sq_mu
     with pytest.raises(PrivacyBudgetError):
         book.charge(pure(0.3), **ZERO_OUT)
 
@@ -993,7 +993,7 @@ def test_what_is_taken_stays_within_the_budget_and_survives_a_file(events, tmp_p
     path = tmp_path_factory.mktemp("ledger") / "ledger.json"
     book.save(path)
     again = PrivacyLedger.load(path)
-    assert again.entries == book.entries and again._book.split == book._book.split
+    assert again.entries == book.entries and again._state.split == book._state.split
     assert (again.epsilon(), again.remaining()) == (book.epsilon(), book.remaining())
     if (left := book.remaining()) > 1e-3:
         again.charge(gaussian(calibrate(gaussian, epsilon=left, **AT)), **ZERO_OUT)
@@ -1225,18 +1225,22 @@ def test_a_plan_stays_once_part_of_a_fit_is_out():
 
     other = sampled_gaussian(small, 1e-3, 1)
     book = ledger()
-    watch = Watch(book._book, "fit", [("a", first), ("b", gaussian(full))], About(), unseen=False)
-    watch.spend(stated(first))
+    charge = FitCharge(
+        book._state, "fit", [("a", first), ("b", gaussian(full))], About(), unseen=False
+    )
+    charge.spend(stated(first))
     with pytest.raises(PrivacyBudgetError):
-        watch.spend(stated(other))
-    watch.spend(stated(gaussian(full)))
-    watch.finish([])
+        charge.spend(stated(other))
+    charge.spend(stated(gaussian(full)))
+    charge.finish([])
     assert charged(book) == (("fit", composed([first, gaussian(full)])),)
     # Before anything is out it may be chosen freely; what was planned then stays charged.
     book = ledger()
-    watch = Watch(book._book, "fit", [("a", gaussian(full)), ("b", first)], About(), unseen=False)
-    watch.spend(stated(other))
-    watch.finish([stated(other)])
+    charge = FitCharge(
+        book._state, "fit", [("a", gaussian(full)), ("b", first)], About(), unseen=False
+    )
+    charge.spend(stated(other))
+    charge.finish([stated(other)])
     assert charged(book) == (("fit", composed([other, first])),) and book.epsilon() <= 1.0
 
 

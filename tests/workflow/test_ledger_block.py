@@ -48,7 +48,7 @@ from dpsubspace import (
     private_mean,
 )
 from dpsubspace._core.accounting.events import gaussian
-from dpsubspace._core.accounting.permission import already_paid, payer_around
+from dpsubspace._core.accounting.payer import already_paid, payer_around
 from dpsubspace.exceptions import PrivacyBudgetError
 
 pytestmark = [

@@ -70,7 +70,7 @@ def test_a_copy_holds_all_of_a_ledger(tmp_path):
     book.save(tmp_path / "ledger")
     again = PrivacyLedger.load(tmp_path / "ledger")
     assert again.entries == book.entries and again._terms == book._terms
-    assert again._book.split == book._book.split and again.remaining() == book.remaining()
+    assert again._state.split == book._state.split and again.remaining() == book.remaining()
     assert (str(again), again.epsilon(1e-7)) == (str(book), book.epsilon(1e-7))
     with pytest.raises(ValueError, match="keeps this ledger"):
         again.save(tmp_path / "ledger")
@@ -113,7 +113,7 @@ def test_accounts_beside_the_plan_go_on_in_a_file(tmp_path):
     book.charge(fit, "fit", **ZERO_OUT)
     again = PrivacyLedger.load(tmp_path / "ledger")
     again.charge(laplace(0.3, **ZERO_OUT), "score", **ZERO_OUT)
-    assert again._book.split == book._book.split and book.epsilon() == pytest.approx(1.3)
+    assert again._state.split == book._state.split and book.epsilon() == pytest.approx(1.3)
     with pytest.raises(PrivacyBudgetError, match=r"epsilon=0\.15"):
         book.charge(laplace(0.2, **ZERO_OUT), "score", **ZERO_OUT)
     ledger(1.5, path=tmp_path / "ledger").charge(laplace(0.14, **ZERO_OUT), **ZERO_OUT)
@@ -179,7 +179,7 @@ def test_writing_a_record_twice_changes_nothing(tmp_path):
     book = ledger(path=tmp_path / "ledger")
     book.charge(gaussian(10.0), "once", **ZERO_OUT)
     record = read(tmp_path / "ledger")[-1]
-    for journal in (book._book.journal, Journal(tmp_path / "ledger")):
+    for journal in (book._state.journal, Journal(tmp_path / "ledger")):
         with journal.held():
             list(journal.news())
             assert not journal.append(record)
@@ -260,7 +260,7 @@ def test_a_refused_record_is_refused_again(tmp_path):
     """Who goes on after the error must not go on without the record."""
     book, other = (ledger(path=tmp_path / "ledger") for _ in range(2))
     other.charge(gaussian(10.0), **ZERO_OUT)
-    with book._book.journal.held():
+    with book._state.journal.held():
         journal = Journal(tmp_path / "ledger")
         list(journal.news())
         journal.append({"id": "later", "type": "of a later version"})
@@ -315,7 +315,7 @@ def test_links_have_the_lock_of_their_file(tmp_path):
     book = ledger(path=path)
     link.symlink_to(path)
     again = ledger(path=link)
-    assert again._book.journal.path == book._book.journal.path and again.path == book.path
+    assert again._state.journal.path == book._state.journal.path and again.path == book.path
     again.charge(gaussian(10.0), "by the link", **ZERO_OUT)
     assert [entry.label for entry in book.entries] == ["by the link"]
     assert link.is_symlink() and [p.name for p in link.parent.iterdir()] == ["link"]
@@ -350,10 +350,10 @@ def test_writers_whose_locks_are_apart_do_not_write_over_each_other(tmp_path, mo
     path = tmp_path / "ledger"
     monkeypatch.setattr(Journal, "held", nullcontext)
     first, second = ledger(path=path), ledger(path=path)
-    with first._book.held():
+    with first._state.held():
         second.charge(gaussian(10.0), "second", **ZERO_OUT)
         with pytest.raises(PrivacyError, match="does not use its lock"):
-            first._book.add("first", gaussian(10.0), About())
+            first._state.add("first", gaussian(10.0), About())
     first.charge(gaussian(10.0), "first", **ZERO_OUT)
     assert [entry.label for entry in PrivacyLedger.load(path).entries] == ["second", "first"]
 
@@ -473,7 +473,7 @@ def test_a_closed_plan_survives_a_file(tmp_path):
     book = ledger(path=tmp_path / "ledger")
     book.charge(gaussian(calibrate(gaussian, epsilon=1.0, **AT)), **ZERO_OUT)
     again = PrivacyLedger.load(tmp_path / "ledger")
-    assert again.remaining() == 0.0 and again._book.split == book._book.split
+    assert again.remaining() == 0.0 and again._state.split == book._state.split
     records = read(tmp_path / "ledger")
     records[1]["plan"]["epsilon"] = 0.5
     chained(tmp_path / "ledger", records)
@@ -553,7 +553,7 @@ def test_who_waits_for_a_charge_of_another_goes_on_at_once(tmp_path, monkeypatch
     """A charge takes less than a millisecond, and many of them small fits with two workers."""
     book, slept = ledger(path=tmp_path / "ledger"), [0.0]
     waiting = threading.Thread(target=lambda: PrivacyLedger.load(tmp_path / "ledger"))
-    with book._book.journal.held(), monkeypatch.context() as patch:
+    with book._state.journal.held(), monkeypatch.context() as patch:
         patch.setattr(time, "sleep", slept.append)
         waiting.start()
         waiting.join(0.2)
@@ -564,7 +564,7 @@ def test_who_waits_for_a_charge_of_another_goes_on_at_once(tmp_path, monkeypatch
 
 def test_a_ledger_waits_for_those_that_lock_it_by_other_means_and_they_for_it(tmp_path):
     book, lock = ledger(path=tmp_path / "ledger"), FileLock(tmp_path / "ledger.lock")
-    with book._book.journal.held(), pytest.raises(Timeout):
+    with book._state.journal.held(), pytest.raises(Timeout):
         lock.acquire(timeout=0)
     charging = threading.Thread(target=lambda: book.charge(gaussian(9.0), **ZERO_OUT))
     with lock:
@@ -593,18 +593,18 @@ def test_who_waits_for_a_lock_that_is_deleted_takes_the_one_in_its_place(tmp_pat
 
 def test_a_file_opens_again_after_a_fit_of_which_nothing_ran(tmp_path):
     book = ledger(path=tmp_path / "ledger")
-    entry, _ = book._book.add("fit", gaussian(9.0), About())
-    book._book.settle(entry, composed([]))
+    entry, _ = book._state.add("fit", gaussian(9.0), About())
+    book._state.settle(entry, composed([]))
     again = PrivacyLedger.load(tmp_path / "ledger")
     assert again.epsilon() == 0 and again.remaining() == pytest.approx(book.remaining())
 
 
 def test_a_file_opens_again_after_less_was_released_without_a_delta_than_a_plan_knew(tmp_path):
     book = ledger(3.0, path=tmp_path / "ledger")
-    first, _ = book._book.add("first", laplace(0.5, "zero_out"), About())
-    book._book.add("second", laplace(0.5, "zero_out"), About())
-    book._book.add("fit", gaussian(6.0), About())
-    lower = book._book.replace_entry(first, laplace(0.01, "zero_out"))
+    first, _ = book._state.add("first", laplace(0.5, "zero_out"), About())
+    book._state.add("second", laplace(0.5, "zero_out"), About())
+    book._state.add("fit", gaussian(6.0), About())
+    lower = book._state.replace_entry(first, laplace(0.01, "zero_out"))
     assert lower.charge.sum_epsilon == first.charge.sum_epsilon == 0.5  # which the sums rest on
     assert PrivacyLedger.load(tmp_path / "ledger").epsilon() == book.epsilon()
 

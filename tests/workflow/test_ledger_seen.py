@@ -45,7 +45,7 @@ from dpsubspace import (
     tabular_pipeline,
 )
 from dpsubspace._core.accounting.events import non_private
-from dpsubspace._core.accounting.permission import observe
+from dpsubspace._core.accounting.payer import observe
 from dpsubspace._names import PLACES, imported
 from dpsubspace.budget import BudgetDisplay
 from dpsubspace.budget._filter import KINDS, MOST, UNWATCHED, in_words
@@ -558,7 +558,7 @@ def test_a_block_is_closed_where_a_failure_cannot_be_noted(monkeypatch):
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(book._book, "note", full)
+        patch.setattr(book._state, "note", full)
         with pytest.raises(OSError, match="no space left"), book:
             small().fit(X * np.nan, Y)
     assert book._depth == 0 and book._payer is None
@@ -713,7 +713,7 @@ def test_other_observations_are_refused(tmp_path, change):
 
 def test_scores_in_a_loop_do_not_fill_the_file():
     book = ledger()
-    book._book.seen["score", "DPSGDClassifier"] = MOST - 1
+    book._state.seen["score", "DPSGDClassifier"] = MOST - 1
     with book:
         for _ in range(3):
             observe("score", "DPSGDClassifier")

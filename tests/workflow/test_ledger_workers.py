@@ -35,11 +35,11 @@ from dpsubspace import (
     private_summary,
     select_public,
 )
-from dpsubspace._core.accounting import permission
+from dpsubspace._core.accounting import payer as payers
 from dpsubspace._core.accounting.guarantee import guarantee_in
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._names import PLACES, imported
-from dpsubspace.budget import _watch as watch
+from dpsubspace.budget import _fit_charge as fit_charges
 from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
 from dpsubspace.metrics import PrivateRocCurveDisplay
 from dpsubspace.public_data import private_projection_error
@@ -191,7 +191,7 @@ SUBPROCESS = """
 import pickle, sys, warnings
 import numpy as np
 from dpsubspace import DPSGDClassifier, PrivacyError, private_mean, private_score
-from dpsubspace._core.accounting import permission
+from dpsubspace._core.accounting import payer as payers
 
 X = np.random.default_rng(0).uniform(0, 1, size=(800, 3))
 Y = (X[:, 0] > 0.5).astype(int)
@@ -203,7 +203,7 @@ RUNS = {
 }
 for name, pickled in pickle.load(sys.stdin.buffer).items():
     for run in RUNS:
-        permission._HEARD_OF.clear()
+        payers._HEARD_OF.clear()
         model, said = pickle.loads(pickled), "silent"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -250,12 +250,12 @@ def test_a_worker_without_the_file_is_told_of_whatever_it_releases(tmp_path, mon
     with PrivacyLedger(100.0, 1e-6, path=tmp_path / "ledger"):
         pickled = pickle.dumps(fitted())
     (tmp_path / "ledger").unlink()
-    monkeypatch.setattr(watch, "_IMPORTED", "another process")
+    monkeypatch.setattr(fit_charges, "_IMPORTED", "another process")
     for worker in (True, False):
-        monkeypatch.setattr(permission, "in_worker", lambda worker=worker: worker)
+        monkeypatch.setattr(payers, "in_worker", lambda worker=worker: worker)
         for name in ALL:  # each in a process of its own, to which it is said once
-            monkeypatch.setattr(permission, "_HEARD_OF", {})
-            monkeypatch.setattr(permission, "_ARRIVED", {})
+            monkeypatch.setattr(payers, "_HEARD_OF", {})
+            monkeypatch.setattr(payers, "_ARRIVED", {})
             model = pickle.loads(pickled)
             with pytest.warns(PrivacyWarning, match="is not charged to any ledger: .*cannot be"):
                 ALL[name](model, epsilon=0.3)
@@ -301,7 +301,7 @@ class Elsewhere:
 
 
 def test_of_two_ledgers_that_came_to_a_worker_none_is_taken(monkeypatch):
-    monkeypatch.setattr(permission, "_ARRIVED", {Elsewhere(): None, Elsewhere(): None})
+    monkeypatch.setattr(payers, "_ARRIVED", {Elsewhere(): None, Elsewhere(): None})
     with pytest.raises(PrivacyError, match="several ledgers"):
         private_mean(X, data_norm=2.0, epsilon=0.3)
 

@@ -25,7 +25,7 @@ from dpsubspace._core.accounting.events import (
     non_private,
     rounded,
 )
-from dpsubspace._core.accounting.permission import payer_of
+from dpsubspace._core.accounting.payer import payer_of
 from dpsubspace._core.ground.checks import check_auto, check_choice, check_integer, check_real
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError, PrivacyWarning, warn
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, dataclass_transform
 from sklearn.pipeline import Pipeline
 
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import (
+from dpsubspace._core.accounting.payer import (
     Address,
     Payer,
     carrying,

@@ -18,7 +18,7 @@ from dpsubspace._core.accounting.budget import Budget, Sizes, Target, warn_about
 from dpsubspace._core.accounting.cost import Cost
 from dpsubspace._core.accounting.events import is_free
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, package_version
-from dpsubspace._core.accounting.permission import (
+from dpsubspace._core.accounting.payer import (
     DASK,
     Address,
     about_to_release,
@@ -56,7 +56,7 @@ from dpsubspace._core.solvers.descent import STEPS, Descent
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpsubspace._core.accounting.permission import Settle
+    from dpsubspace._core.accounting.payer import Settle
 
 
 class PrivateEstimator(SavedModel, BaseEstimator):

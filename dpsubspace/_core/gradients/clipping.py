@@ -278,7 +278,7 @@ _FORMED, _PIECE = 1 << 20, 1 << 20
 _MEASURED = 1 << 18
 
 # See `Runs`.
-Kept = tuple[slice, slice, list[tuple[slice, np.ndarray]]]
+CachedProducts = tuple[slice, slice, list[tuple[slice, np.ndarray]]]
 
 
 class Runs:
@@ -293,16 +293,16 @@ class Runs:
         # Persons with several rows for whom all products of unit features with each other are kept,
         # other persons, and the products by number of rows. Set in one assignment, since other
         # threads may read it.
-        self.kept: Kept = slice(several, several), slice(several, len(persons)), []
-        self.asked = False  # whether it has been decided which products can be kept
+        self.cached: CachedProducts = slice(several, several), slice(several, len(persons)), []
+        self.tried = False  # whether it has been decided which products can be kept
 
     def of(self, persons: slice) -> slice:
         """Rows of some persons."""
         return slice(int(self._ends[persons.start]), int(self._ends[persons.stop]))
 
-    def know(self, grads: Any, most: int) -> None:
+    def cache_products(self, grads: Any, most: int) -> None:
         """Keep products of features, which do not change between steps, of up to `most` rows."""
-        first = self.kept[0].start
+        first = self.cached[0].start
         last = max(first, int(np.searchsorted(self.counts, most, side="right")))
         numbers = range(2, most + 1) if last > first else []
         ends, found = np.searchsorted(self.counts, [*numbers, most + 1]), []
@@ -311,8 +311,8 @@ class Runs:
                 rows = self.of(slice(start, stop))
                 found.append((rows, grads.taken(rows).cosines(k)))
         if found and all(products is not None for _, products in found):
-            self.kept = slice(first, last), slice(last, len(self.counts)), found
-        self.asked = True
+            self.cached = slice(first, last), slice(last, len(self.counts)), found
+        self.tried = True
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ class MeanGradients(FormedIfNeeded):
         lengths = self.weights * np.where(self.weights > 0, self.rows.norms(), 0.0)
         found = np.bincount(self.runs.person, lengths, minlength=self.shape[0])
         found = found * (1 + (8 + self.runs.counts) * EPS)  # bincount of no rows has integers
-        few, many, products = self.runs.kept
+        few, many, products = self.runs.cached
         if few.stop > few.start:
             found[few] = self._by_products(few, found[few], products)
         if many.stop > many.start:
@@ -492,8 +492,8 @@ class PersonSource:
 
     def _means(self, params: Array, runs: Runs, kept: int = 0) -> MeanGradients:
         grads = self.source.at(params, runs.rows)
-        if kept > 1 and not runs.asked:
-            runs.know(grads, kept)
+        if kept > 1 and not runs.tried:
+            runs.cache_products(grads, kept)
         weights, slack = self._weights(grads), self._slack(grads)
         return MeanGradients(grads, weights, runs, slack, *self.source.norm_slack)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import payer_of
+from dpsubspace._core.accounting.payer import payer_of
 from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records

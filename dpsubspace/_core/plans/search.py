@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
 
 from dpsubspace._core.accounting.budget import Budget, Sizes, Target
-from dpsubspace._core.accounting.permission import already_paid, inside_ledger, only_once
+from dpsubspace._core.accounting.payer import already_paid, inside_ledger, only_once
 from dpsubspace._core.fits.call import refuse_moving_steps
 from dpsubspace._core.fits.composites import opened, predictor, private_parts
 from dpsubspace._core.fits.estimator import FunctionPlan, Plan, run_privately

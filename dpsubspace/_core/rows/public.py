@@ -221,7 +221,7 @@ class PublicRows:
         return low - margin, high + margin
 
     @property
-    def statement(self) -> str:
+    def assumption(self) -> str:
         labelled = "" if self.targets is None else " and of y_public"
         return f"{len(self.X)} rows of X_public{labelled}"
 

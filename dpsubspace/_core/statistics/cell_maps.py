@@ -142,14 +142,14 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class ReleasedMeans:
     """Released means of a public map, (c, k), and the variance of the noise of each, (c, 1)."""
 
     values: np.ndarray
     variance: np.ndarray
 
     @classmethod
-    def nothing(cls, n_columns: int) -> Noisy:
+    def nothing(cls, n_columns: int) -> ReleasedMeans:
         """Return the state before a release of equal cells: all distributions fit equally well."""
         return cls(
             np.zeros((n_columns, cell_map().matrix.shape[1])), np.full((n_columns, 1), np.inf)
@@ -162,18 +162,20 @@ class Noisy:
         logs /= self.variance[columns] + MISFIT**2
         return logs
 
-    def at(self, some: Any) -> Noisy:
-        return Noisy(self.values[some], self.variance[some])
+    def at(self, some: Any) -> ReleasedMeans:
+        return ReleasedMeans(self.values[some], self.variance[some])
 
-    def with_more(self, more: Noisy) -> Noisy:
+    def with_more(self, more: ReleasedMeans) -> ReleasedMeans:
         """Return means weighted by variances with another release of the same map."""
         share = more.variance / (more.variance + self.variance)  # weight of the earlier values
-        return Noisy(share * self.values + (1 - share) * more.values, (1 - share) * more.variance)
+        return ReleasedMeans(
+            share * self.values + (1 - share) * more.values, (1 - share) * more.variance
+        )
 
-    def or_other(self, other: Noisy, chosen: np.ndarray) -> Noisy:
+    def or_other(self, other: ReleasedMeans, chosen: np.ndarray) -> ReleasedMeans:
         chosen = chosen[:, None]
         values = np.where(chosen, other.values, self.values)
-        return Noisy(values, np.where(chosen, other.variance, self.variance))
+        return ReleasedMeans(values, np.where(chosen, other.variance, self.variance))
 
 
 def released_maps(
@@ -183,12 +185,12 @@ def released_maps(
     counts: Sequence[np.ndarray],
     shares: Sequence[float],
     records: Records,
-) -> list[Noisy]:
+) -> list[ReleasedMeans]:
     """Release maps of the counts of groups of columns, over the public number of records."""
     totals, n = [public.of_counts(group, records) for group in counts], records.n
     noisy = releases.jointly(name, totals, shares)
     return [
-        Noisy(
+        ReleasedMeans(
             np.asarray(values) / n,
             np.full((len(values), 1), (releases.noise_of(name, total, share) / n) ** 2),
         )
@@ -368,7 +370,7 @@ def _octave_edges() -> np.ndarray:
     return np.concatenate([-powers[::-1], powers])
 
 
-def coarse(octaves: Sequence[Noisy], aims: Sequence[QuantileChoice]) -> list[CoarseFit]:
+def coarse(octaves: Sequence[ReleasedMeans], aims: Sequence[QuantileChoice]) -> list[CoarseFit]:
     """Fit distributions of any size to all columns; sizes of other columns are more likely."""
     evidence = [_evidence(group) for group in octaves]
     together = np.concatenate([_added(pairs, _pairs().sizes) for pairs in evidence])
@@ -382,7 +384,7 @@ def coarse(octaves: Sequence[Noisy], aims: Sequence[QuantileChoice]) -> list[Coa
     ]
 
 
-def _evidence(octaves: Noisy) -> np.ndarray:
+def _evidence(octaves: ReleasedMeans) -> np.ndarray:
     wide, pairs = _wide(), _pairs()
     known = [np.zeros((0, len(pairs.starts)))]
     for some in slices(len(octaves.values), TOGETHER):
@@ -414,7 +416,7 @@ def _size_prior(average: np.ndarray | None) -> np.ndarray:
 
 
 def _located(
-    octaves: Noisy, evidence: np.ndarray, prior: np.ndarray, aim: QuantileChoice
+    octaves: ReleasedMeans, evidence: np.ndarray, prior: np.ndarray, aim: QuantileChoice
 ) -> CoarseFit:
     wide, pairs = _wide(), _pairs()
     sizes = normalised(_added(evidence, pairs.sizes) + np.log(prior))

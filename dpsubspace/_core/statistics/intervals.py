@@ -27,7 +27,7 @@ from dpsubspace._core.statistics.cell_maps import (
     CellCounter,
     CellMap,
     CoarseFit,
-    Noisy,
+    ReleasedMeans,
     cell_edges,
     cell_map,
     coarse,
@@ -76,14 +76,14 @@ _BEYOND_DOUBT = 3.5
 class _Window:
     location: np.ndarray
     unit: np.ndarray
-    seen: Noisy
+    seen: ReleasedMeans
 
     def move(self, low: np.ndarray, high: np.ndarray) -> None:
         unit = np.maximum((high - low) / 2, _POINT * CELL * self.unit) / _WITHIN
         closer = unit < _CLOSER * self.unit
         self.location = np.where(closer, low / 2 + high / 2, self.location)
         self.unit = np.where(closer, unit, self.unit)
-        self.seen = self.seen.or_other(Noisy.nothing(len(unit)), closer)
+        self.seen = self.seen.or_other(ReleasedMeans.nothing(len(unit)), closer)
 
 
 def noisy_intervals(
@@ -116,14 +116,14 @@ def noisy_intervals(
     records, weights = releases.records_of(columns), releases.records_of(columns).weights_numpy
     share = np.ones(columns.shape[1]) if there is None else np.maximum(there, GRAIN)
 
-    def released(public: CellMap, counts: np.ndarray) -> Noisy:
+    def released(public: CellMap, counts: np.ndarray) -> ReleasedMeans:
         noisy = released_maps(releases, name, public, [counts], [1.0], records)[0]
         # Shares of the values that are present.
-        return Noisy(noisy.values / share[:, None], noisy.variance / share[:, None] ** 2)
+        return ReleasedMeans(noisy.values / share[:, None], noisy.variance / share[:, None] ** 2)
 
     octaves = released(octave_map(), in_octaves(columns, weights))
     (fit,) = coarse([octaves], [COLUMNS])
-    window = _Window(fit.location, fit.scale, Noisy.nothing(len(fit.location)))
+    window = _Window(fit.location, fit.scale, ReleasedMeans.nothing(len(fit.location)))
     low, high = fit.location, fit.location
     single, in_cells = np.zeros(len(low), dtype=bool), CellCounter(columns, weights)
     for _ in range(releases.budget.parts[name].count - 1):
@@ -152,7 +152,7 @@ def _intervals(window: _Window, fit: CoarseFit, level: float) -> tuple[np.ndarra
     return low, high
 
 
-def _beyond(seen: Noisy, masses: np.ndarray, side: int) -> np.ndarray:
+def _beyond(seen: ReleasedMeans, masses: np.ndarray, side: int) -> np.ndarray:
     """Return shares beyond edges on a side, never rising outwards: released and likely ones merged.
 
     The likely share may be wrong by as much as its own size, and the released one by its noise. If
@@ -182,7 +182,7 @@ def _tails(side: int) -> tuple[np.ndarray, np.ndarray]:
     return inverse, np.linalg.norm(inverse, axis=0)
 
 
-def _agreeing(seen: Noisy, window: _Window, fit: CoarseFit, some: slice) -> np.ndarray:
+def _agreeing(seen: ReleasedMeans, window: _Window, fit: CoarseFit, some: slice) -> np.ndarray:
     """Return mean shares of cells, (columns, cells), over distributions by their likelihoods."""
     shapes, masses, expected = near_columns()
     near = seen.log_likelihoods(expected, slice(None))
@@ -237,7 +237,7 @@ class _SizePrior:
         return known - 0.5 * (mean / OFF) ** 2
 
 
-def _pairs(seen: Noisy, heap: int) -> np.ndarray:
+def _pairs(seen: ReleasedMeans, heap: int) -> np.ndarray:
     """Return log posteriors of a second value in each cell with each of its shares, (q, cells).
 
     The first value is in the cell `heap`. A column may have one value only, which is the same cell

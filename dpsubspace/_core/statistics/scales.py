@@ -49,8 +49,8 @@ from dpsubspace._core.statistics.cell_maps import (
     CellMap,
     CoarseFit,
     Expected,
-    Noisy,
     QuantileChoice,
+    ReleasedMeans,
     cell_edges,
     cell_map,
     coarse,
@@ -178,20 +178,20 @@ class _ColumnView:
     fit: CoarseFit
     location: np.ndarray
     unit: np.ndarray
-    cells: Noisy
-    first: Noisy
+    cells: ReleasedMeans
+    first: ReleasedMeans
 
     @classmethod
     def of(cls, fit: CoarseFit) -> _ColumnView:
         """Return the first view: at the locations and with the widths that octaves show."""
-        nothing = Noisy.nothing(len(fit.location))
+        nothing = ReleasedMeans.nothing(len(fit.location))
         return cls(fit, fit.location, fit.scale, nothing, nothing)
 
     @property
     def near(self) -> np.ndarray:
         return self.unit < self.fit.scale
 
-    def with_more(self, cells: Noisy) -> _ColumnView:
+    def with_more(self, cells: ReleasedMeans) -> _ColumnView:
         cells = self.cells.with_more(cells)
         return replace(self, cells=cells, first=self.first.or_other(cells, ~self.near))
 
@@ -223,7 +223,7 @@ def _nearer(look: _ColumnView) -> _ColumnView:
         location[columns] += np.where(nearer, unit[columns] * mean, 0.0)
         unit[columns] *= np.where(nearer, wide, 1.0)
     moved = unit < look.unit
-    cells = look.cells.or_other(Noisy.nothing(len(unit)), moved)
+    cells = look.cells.or_other(ReleasedMeans.nothing(len(unit)), moved)
     return replace(look, location=location, unit=unit, cells=cells)
 
 
@@ -358,7 +358,7 @@ def single_values() -> Expected:
     return Expected.of(cell_map().matrix[1:-2])
 
 
-def likely_heaps(cells: Noisy) -> np.ndarray:
+def likely_heaps(cells: ReleasedMeans) -> np.ndarray:
     """Return the cell of each column that most likely holds a value of many records."""
     return cells.log_likelihoods(single_values(), slice(None)).argmax(axis=1)
 
@@ -392,7 +392,7 @@ def _heaped_half_squares(cell: int) -> np.ndarray:
     return Expected.of(heaped_columns(cell)[1] @ cell_map().matrix[:-1]).half_squares
 
 
-def heaped_log_likelihoods(cells: Noisy, heaps: np.ndarray) -> np.ndarray:
+def heaped_log_likelihoods(cells: ReleasedMeans, heaps: np.ndarray) -> np.ndarray:
     """Return log likelihoods of distributions with a heap, up to a constant, (c, h).
 
     The columns have their heap in the cells `heaps`. The release is projected, and sums over cells
@@ -428,7 +428,7 @@ class Posterior:
 
     @classmethod
     def of(
-        cls, cells: Noisy, location: np.ndarray, unit: np.ndarray, sizes: np.ndarray
+        cls, cells: ReleasedMeans, location: np.ndarray, unit: np.ndarray, sizes: np.ndarray
     ) -> Posterior:
         """Return the posterior at a location, in a unit, with probabilities `sizes` of octaves."""
         heaps, every = likely_heaps(cells), _every()

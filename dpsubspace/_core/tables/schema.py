@@ -35,7 +35,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.optimize import nnls
 
-from dpsubspace._core.accounting.permission import observe
+from dpsubspace._core.accounting.payer import observe
 from dpsubspace._core.ground.checks import (
     form_of_both,
     is_dataset,

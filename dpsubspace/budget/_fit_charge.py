@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsubspace._core.accounting.events import composed, is_free, non_private
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.accounting.permission import Payer, open_here
+from dpsubspace._core.accounting.payer import Payer, open_here
 from dpsubspace.budget._journal import About, Journal
 from dpsubspace.budget._ledger_state import LedgerState
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
@@ -62,9 +62,9 @@ class LedgerAddress:
             return here
         if not os.path.isfile(self.path):
             return None
-        book = _opened_elsewhere(self)
-        with book.held():
-            return self.session in book.sessions
+        state = _opened_elsewhere(self)
+        with state.held():
+            return self.session in state.sessions
 
 
 @lru_cache(maxsize=8)
@@ -72,21 +72,21 @@ def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
     return LedgerState.opened(Journal(address.path))
 
 
-def payer_for(book: LedgerState, session: str, address: LedgerAddress) -> Payer:
-    """Return a payer that charges `book` for everything inside a block."""
+def payer_for(state: LedgerState, session: str, address: LedgerAddress) -> Payer:
+    """Return a payer that charges `state` for everything inside a block."""
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
-        entry = book.charge(guarantee, guarantee.of, session)
+        entry = state.charge(guarantee, guarantee.of, session)
         if entry is None:
             return None
 
         def settle(event: DpEvent) -> None:
-            book.settle(entry, event)
+            state.settle(entry, event)
 
         return settle
 
-    note = partial(book.note, session=session)
-    return Payer(book.terms.delta, spend, address, address.lasting, note, book.what_fits)
+    note = partial(state.note, session=session)
+    return Payer(state.terms.delta, spend, address, address.lasting, note, state.what_fits)
 
 
 _NO_FILE = (
@@ -101,7 +101,7 @@ _NO_FILE = (
 # One fit ----------------------------------------------------------------------------------------
 
 
-class Watch:
+class FitCharge:
     """One fit inside a ledger: its plan, and its releases so far.
 
     Before its first release a fit may be charged anew, as any other. After it, whoever saw that
@@ -113,34 +113,34 @@ class Watch:
 
     def __init__(
         self,
-        book: LedgerState,
+        state: LedgerState,
         label: str,
         plans: list[tuple[str, DpEvent]],
         about: About,
         *,
         unseen: bool,
     ):
-        self._book, self._label, self._about, self._unseen = book, label, about, unseen
+        self._state, self._label, self._about, self._unseen = state, label, about, unseen
         self._left = [plan for _, plan in plans if not is_free(plan)]
         self._released: list[DpEvent] = []  # all releases seen here
         self._ran: list[DpEvent] = []  # releases of the plan, or in place of planned ones
-        self._entry, _ = book.add(label, composed(self._left), about, plans)
+        self._entry, _ = state.add(label, composed(self._left), about, plans)
 
     def spend(self, guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         """Permit a release, or raise: a release that differs from the plan must fit as well."""
-        book, event = self._book, guarantee.event
-        book.check_process()
+        state, event = self._state, guarantee.event
+        state.check_process()
         if is_free(event):
             return None
-        book.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
+        state.check_match(guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure)
         if not (self._released or self._unseen) and event not in self._left:
             # Nothing was released yet: this event replaces the one that was planned next.
             left = self._left[1:]
-            self._entry = book.replace_entry(self._entry, composed([event, *left]))
+            self._entry = state.replace_entry(self._entry, composed([event, *left]))
             self._left = [event, *left]
         self._count(event)
         if not guarantee.secure:
-            book.note("seed", guarantee.of)
+            state.note("seed", guarantee.of)
         self._released.append(copied(event))
 
         def settle(less: DpEvent) -> None:
@@ -156,11 +156,11 @@ class Watch:
 
         Returns whether it fits.
         """
-        book = self._book
+        state = self._state
         fitting = [plan for plan in self._left if plan == event]
-        fitting += [plan for plan in self._left if book.covers(plan, event)]
+        fitting += [plan for plan in self._left if state.covers(plan, event)]
         if not fitting:
-            return book.add(self._label, event, self._about, force=force)[1]
+            return state.add(self._label, event, self._about, force=force)[1]
         self._left.remove(fitting[0])
         self._ran.append(copied(event))
         return True
@@ -171,16 +171,16 @@ class Watch:
         try:
             yield
         except BaseException as error:
-            book = self._book
+            state = self._state
             if self._released or (self._unseen and self._left):
                 error.add_note(
                     "The ledger stays charged for what this fit may have released before it failed."
                 )
             if self._released:
                 left = self._left if self._unseen else []
-                book.settle(self._entry, composed([*self._ran, *left]))
-            elif not self._unseen and book.given_back(error):
-                book.drop(self._entry)
+                state.settle(self._entry, composed([*self._ran, *left]))
+            elif not self._unseen and state.given_back(error):
+                state.drop(self._entry)
             raise
 
     def finish(self, guarantees: list[PrivacyGuarantee]) -> None:
@@ -188,7 +188,7 @@ class Watch:
 
         The others ran elsewhere, or earlier and were kept in a cache.
         """
-        book, problem, fits = self._book, None, True
+        state, problem, fits = self._state, None, True
         known = list(self._released)
         for guarantee in guarantees:
             event = guarantee.event
@@ -198,19 +198,19 @@ class Watch:
                 known.remove(event)
                 continue
             try:
-                book.check_match(
+                state.check_match(
                     guarantee.neighboring_relation, guarantee.unit, secure=guarantee.secure
                 )
             except PrivacyError as error:
                 event, problem = non_private(), error
             fits = self._count(event, force=True) and fits
-        self._entry = book.settle(self._entry, composed(self._ran))
+        self._entry = state.settle(self._entry, composed(self._ran))
         if problem is not None:
             raise problem
         if not fits:
             raise PrivacyBudgetError(
                 f"{self._label} cost more than planned, and more than the budget:"
-                f" {book.sentence(self._entry.event, book.split, book.spent(but=self._entry))}"
+                f" {state.sentence(self._entry.event, state.split, state.spent(but=self._entry))}"
                 " All of it is recorded."
             )
 
