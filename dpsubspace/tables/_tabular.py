@@ -32,7 +32,6 @@ from dpsubspace._core.ground.compat import gives_frames, nameless, run_inside, w
 from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
 from dpsubspace._core.plans.regression import RegressionFit
 from dpsubspace._core.plans.table import (
-    RANGES,
     RANGES_SHARE,
     FittedTable,
     PipelineNoise,
@@ -507,7 +506,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             return of_model
         seeds = [encoder.random_state, self.random_state, model.random_state]
         of_table = as_noise(next((seed for seed in seeds if seed is not None), None))
-        return PipelineNoise(of_table.child("table"), of_model, RANGES)
+        return PipelineNoise(of_table.child("table"), of_model)
 
     # The fit --------------------------------------------------------------------------------
 

@@ -254,18 +254,17 @@ class FittedTable:
 
 @dataclass(frozen=True)
 class PipelineNoise:
-    """Noise of one fit from two seeds: one for the table's `names`, and one for the model."""
+    """Noise of one fit from two seeds: one for ranges, and one for the model."""
 
-    table: NoiseSource
+    ranges: NoiseSource
     model: NoiseSource
-    names: tuple[str, ...]
 
     @property
     def secure(self) -> bool:
-        return self.model.secure and (self.table.secure or not self.names)
+        return self.model.secure and self.ranges.secure
 
     def child(self, name: str) -> NoiseSource:
-        return (self.table if name in self.names else self.model).child(name)
+        return (self.ranges if name in RANGES else self.model).child(name)
 
     def public(self) -> Any:
         return self.model.public()
