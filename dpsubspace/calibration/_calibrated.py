@@ -72,8 +72,8 @@ class DPCalibratedClassifier(ExactAccuracy, HeldOutEstimator):
     intercept_ : float
         What is added to the log-odds of the second class; 0 for "temperature".
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where there are too few rows to
-        tell anything. What the estimator cost is not in it.
+        What the fit cost (nothing, where there are too few rows to
+        tell anything), and what its guarantee assumes. What the estimator cost is not in it.
     n_features_in_ : int
         Number of features.
 
@@ -177,12 +177,12 @@ class DPCalibratedClassifier(ExactAccuracy, HeldOutEstimator):
         X : array-like of shape (n_samples, n_features)
             Private rows that the estimator was not fitted on, as it takes them.
         y : array-like of shape (n_samples,)
-            Their labels, out of those of the estimator.
+            Their labels, from the classes of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class DPCalibratedClassifier(ExactAccuracy, HeldOutEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
+            Labels, each from ``classes_``.
         """
         check_is_fitted(self, "slope_")
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]

@@ -100,8 +100,8 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         What the coverage of this fit is at least, with a probability of 0.95 over the held-out
         rows and the noise.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where there are too few rows to
-        leave out any label. What the estimator cost is not in it.
+        What the fit cost (nothing, where there are too few rows to
+        leave out any label), and what its guarantee assumes. What the estimator cost is not in it.
     n_features_in_ : int
         Number of features.
 
@@ -208,12 +208,12 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         X : array-like of shape (n_samples, n_features)
             Private rows that the estimator was not fitted on, as it takes them.
         y : array-like of shape (n_samples,)
-            Their labels, out of those of the estimator.
+            Their labels, from the classes of the estimator.
         groups : array-like of shape (n_samples,), optional
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------
@@ -288,7 +288,7 @@ class DPConformalClassifier(ExactAccuracy, _Conformal):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
+            Labels, each from ``classes_``.
         """
         check_is_fitted(self, "threshold_")
         return np.asarray(self._frozen.model.predict(X))
@@ -340,8 +340,8 @@ class DPConformalRegressor(ExactR2, _Conformal):
         What the coverage of this fit is at least, with a probability of 0.95 over the held-out
         rows and the noise.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where there are too few rows for an
-        interval that is not all numbers. What the estimator cost is not in it.
+        What the fit cost (nothing, where there are too few rows for an interval that is not all
+        numbers), and what its guarantee assumes. What the estimator cost is not in it.
     n_features_in_ : int
         Number of features.
 
@@ -416,7 +416,7 @@ class DPConformalRegressor(ExactR2, _Conformal):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------

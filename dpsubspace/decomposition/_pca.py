@@ -115,7 +115,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     n_samples_ : int
         Number of rows.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. Set just before the first release: a
+        What the fit cost, and what its guarantee assumes. Set just before the first release: a
         fit that fails later leaves it, since the budget is gone.
     n_features_in_ : int
         Number of features.
@@ -255,7 +255,7 @@ class DPPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (n_public, n_features) or tuple of them, optional
             Public rows.
 

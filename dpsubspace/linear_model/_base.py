@@ -468,7 +468,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
+            Labels, each from ``classes_``.
         """
         scores = self._scores(X)
         best = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)

@@ -101,7 +101,7 @@ class DPSGDClassifier(LinearClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        beside the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise by its usual share of the budget.
 
     Attributes
     ----------
@@ -116,8 +116,8 @@ class DPSGDClassifier(LinearClassifier):
         Constant added to the scores: the released shift (see Notes), and the logarithm of the class
         weights.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -236,7 +236,7 @@ class DPSGDClassifier(LinearClassifier):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------
@@ -336,7 +336,7 @@ class DPSGDFClassifier(LinearClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        beside the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise by its usual share of the budget.
 
     Attributes
     ----------
@@ -361,8 +361,8 @@ class DPSGDFClassifier(LinearClassifier):
         bound, about half of them are within half of it. It is inf where rows were not clipped: with
         practical preprocessing, or without privacy.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -490,7 +490,7 @@ class DPSGDFClassifier(LinearClassifier):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------
@@ -588,7 +588,7 @@ class DPSGDRegressor(LinearRegressor):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        beside the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise by its usual share of the budget.
 
     Attributes
     ----------
@@ -606,8 +606,8 @@ class DPSGDRegressor(LinearRegressor):
         Whether "data_norm" (a bool) and "target_bounds" (an ndarray of shape (n_targets,)) were
         given or found. False stands for a placeholder, and ``fit`` warns of it.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -728,7 +728,7 @@ class DPSGDRegressor(LinearRegressor):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------

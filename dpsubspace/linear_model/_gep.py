@@ -154,8 +154,8 @@ class GEPClassifier(LinearClassifier):
     init_ : {"zero", "public"}
         Where training started.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -290,7 +290,7 @@ class GEPClassifier(LinearClassifier):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation. With ``epsilon=float("inf")`` the fit needs no help of
@@ -443,8 +443,8 @@ class GEPRegressor(LinearRegressor):
     init_ : {"zero", "public"}
         Where training started.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -557,7 +557,7 @@ class GEPRegressor(LinearRegressor):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.

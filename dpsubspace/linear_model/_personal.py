@@ -131,8 +131,8 @@ class PersonalizedLinearRegression(RegressorMixin, PersonalModels):
         Whether the place and the spread of each column, "bounds", and of the targets,
         "target_bounds", were seen through the noise. ``fit`` warns where they were not.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of rounds charged.
     n_features_in_ : int

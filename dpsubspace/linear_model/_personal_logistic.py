@@ -125,8 +125,8 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
         Whether the place and the spread of each column, "bounds", were seen through the noise.
         ``fit`` warns where they were not. Labels have public ends: "target_bounds" is True.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of rounds charged.
     n_features_in_ : int
@@ -287,7 +287,7 @@ class PersonalizedLogisticRegression(ClassifierMixin, PersonalModels):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``. They tell of the rows that a person had
+            Labels, each from ``classes_``. They tell of the rows that a person had
             in ``fit``, and belong to that person; those of ``public_part()`` do not.
         """
         positive = self._scores(X, groups) > 0

@@ -275,8 +275,8 @@ class DPLinearRegression(_LinearRegression):
         through the noise. ``fit`` warns where they were not, and such columns are left out, with a
         weight of 0.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of gradient steps charged; 1 for one second moment.
     n_features_in_ : int
@@ -403,7 +403,7 @@ class DPLinearRegression(_LinearRegression):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation.
@@ -525,8 +525,8 @@ class PublicSubspaceLinearRegression(_LinearRegression):
         each target, "target_bounds" (of shape (n_targets,)), were seen through the noise. ``fit``
         warns where they were not.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of gradient steps charged; 1 for one second moment.
     n_features_in_ : int
@@ -621,7 +621,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Rows of public tasks, one array a task. A tuple is never sliced by cross-validation.
         y_public : array-like of shape (m,) or (m, n_targets), or tuple of such, optional

@@ -134,8 +134,8 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     classes_ : ndarray of shape (n_classes,)
         Sorted labels, of classifiers.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -270,7 +270,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows, passed to candidates that take them. A tuple is never sliced by
             cross-validation.

@@ -149,7 +149,7 @@ class DPModuleClassifier(PrivateClassifier):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        beside the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise by its usual share of the budget.
 
     Attributes
     ----------
@@ -163,8 +163,8 @@ class DPModuleClassifier(PrivateClassifier):
         Number of directions that gradients were embedded on (the most, for directions of
         gradients). None where the whole space was trained.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -288,7 +288,7 @@ class DPModuleClassifier(PrivateClassifier):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation. With ``epsilon=float("inf")`` the fit needs no help of
@@ -423,7 +423,7 @@ class DPModuleRegressor(PrivateRegressor):
     noise_multiplier : float or None, default=None
         For experts, together with ``epsilon=None``: standard deviation of the noise of a step in
         units of `clip_norm`, from 1e-6 to 1e9. The fit then computes its epsilon. What is released
-        beside the steps gets noise to match, by its usual share of the budget.
+        beside the steps gets noise by its usual share of the budget.
 
     Attributes
     ----------
@@ -439,8 +439,8 @@ class DPModuleRegressor(PrivateRegressor):
         Number of directions that gradients were embedded on (the most, for directions of
         gradients). None where the whole space was trained.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on. It is set just before the first release: a fit
-        that fails later keeps it, since the budget is gone.
+        What the fit cost, and what its guarantee assumes. It is set just before the first release:
+        a fit that fails later keeps it, since the budget is gone.
     n_iter_ : int
         Number of steps charged; without privacy, number of iterations that were needed.
     learning_rate_ : float or None
@@ -562,7 +562,7 @@ class DPModuleRegressor(PrivateRegressor):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, optional
             Public rows: one set, or several, of which all rows are used alike. A tuple is never
             sliced by cross-validation. With ``epsilon=float("inf")`` the fit needs no help of

@@ -98,8 +98,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
     data_norm_ : float
         Bound on the norm of a transformed row, as `data_norm` of an estimator takes it.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where bounds are public. Set just
-        before the first release.
+        What the fit cost (nothing, where bounds are public), and what its guarantee assumes. Set
+        just before the first release.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -209,7 +209,7 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : array-like of shape (m, n_features) or tuple of such, default=None
             Public rows, which ``bounds="auto"`` and "public" look at, and bounds that are given do
             not. A tuple is never sliced by cross-validation.

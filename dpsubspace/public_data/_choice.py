@@ -57,7 +57,7 @@ class PublicChoice(Released):
     value : object
         Name of the chosen set, also called ``name``.
     privacy : PrivacyGuarantee
-        What the call cost and what that rests on; :meth:`PrivacyLedger.charge` takes it.
+        What the call cost, and what its guarantee assumes; :meth:`PrivacyLedger.charge` takes it.
 
     See Also
     --------
@@ -159,7 +159,7 @@ def select_public(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------

@@ -332,7 +332,7 @@ def private_coefficients(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------

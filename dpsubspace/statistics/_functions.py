@@ -74,7 +74,7 @@ def private_quantile(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def private_mean(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------
@@ -316,7 +316,7 @@ def private_covariance(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------

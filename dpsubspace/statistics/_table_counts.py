@@ -66,7 +66,7 @@ class PrivateCounts(PrivateResult):
     edges : dict of str to ndarray
         Edges of the cells of columns of numbers.
     privacy_ : PrivacyGuarantee or None
-        What the call cost and what that rests on.
+        What the call cost, and what its guarantee assumes.
 
     See Also
     --------
@@ -269,7 +269,7 @@ def private_counts(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------

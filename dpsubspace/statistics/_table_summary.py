@@ -74,7 +74,7 @@ class PrivateSummary(PrivateResult):
         Standard deviations of the noise: of "counts", of sums in units of half a range ("moments")
         and of the counts of each stage of a search ("quantiles").
     privacy_ : PrivacyGuarantee or None
-        What the call cost and what that rests on.
+        What the call cost, and what its guarantee assumes.
 
     See Also
     --------
@@ -356,7 +356,7 @@ def private_summary(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one together: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows.
 
     Returns
     -------

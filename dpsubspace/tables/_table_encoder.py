@@ -94,8 +94,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     ranges_ : dict
         Range (low, high) of each number, declared or estimated, by the name of the column.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on: nothing, where no range is estimated privately.
-        Set just before the first release.
+        What the fit cost (nothing, where no range is estimated privately), and what its guarantee
+        assumes. Set just before the first release.
     n_features_in_ : int
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -216,7 +216,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
 
         Returns
         -------

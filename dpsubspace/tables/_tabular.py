@@ -209,7 +209,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Range that predictions are cut to: declared, estimated, or the part of it that noisy numbers
         say nearly all targets lie in. None for classifiers.
     privacy_ : PrivacyGuarantee
-        What all of the fit cost and what that rests on. A fit that fails keeps what it has spent.
+        What the whole fit cost, and what its guarantee assumes. A fit that fails keeps what it has
+        spent.
     n_features_in_ : int
         Number of columns of the schema.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -351,7 +352,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             Who each row belongs to, in numbers or text. All rows of one person are then protected
             together: the unit of the guarantee is the person, and the number of persons takes the
             place of the number of rows in everything that follows from it. A person's rows count
-            as one together: each of ten rows counts for a tenth. None protects single rows.
+            as one row: each of ten rows counts for a tenth. None protects single rows.
         X_public : data frame or tuple of such, optional
             Public rows with the columns of `X`, for estimators that use them. A tuple is never
             sliced by cross-validation.

@@ -230,7 +230,7 @@ NOT_WITHOUT = 'Not used with ``epsilon=float("inf")``'
 GROUPED = {"missing_groups": "What ``fit`` and ``predict`` do without `groups`."}
 RANGES_OF_PUBLIC = "Where the fit is given public rows, their ranges are taken instead."
 BOUNDS_ARE_FREE = dict.fromkeys(
-    BUDGET, "What the fit cost and what that rests on: nothing, where bounds are public."
+    BUDGET, "What the fit cost (nothing, where bounds are public), and what its guarantee assumes."
 )
 NO_MODULE = dict.fromkeys(
     ("n_classes", "input_shape"), "Neither this nor `input_shape` is used without a `module`."

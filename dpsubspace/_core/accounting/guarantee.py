@@ -510,7 +510,7 @@ class Released(_Pair, PrivateResult):
     value : object
         What was released: a number or an array.
     privacy : PrivacyGuarantee
-        What the call cost and what that rests on; :meth:`PrivacyLedger.charge` takes it.
+        What the call cost, and what its guarantee assumes; :meth:`PrivacyLedger.charge` takes it.
 
     See Also
     --------

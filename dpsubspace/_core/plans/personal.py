@@ -166,7 +166,7 @@ class SharedLinearModel(SharedModel):
     components_ : ndarray of shape (n_components, n_features)
         Directions, of length 1, along which weights of persons differ.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on.
+        What the fit cost, and what its guarantee assumes.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,) or None
@@ -233,7 +233,7 @@ class SharedLogisticModel(SharedModel):
     components_ : ndarray of shape (n_components, n_features)
         Directions, of length 1, along which weights of persons differ.
     privacy_ : PrivacyGuarantee
-        What the fit cost and what that rests on.
+        What the fit cost, and what its guarantee assumes.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,) or None
@@ -297,7 +297,7 @@ class SharedLogisticModel(SharedModel):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels out of ``classes_``.
+            Labels, each from ``classes_``.
         """
         return self.classes_[(self._scores(X) > 0).astype(np.intp)]
 

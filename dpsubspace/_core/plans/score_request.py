@@ -76,7 +76,7 @@ class PrivateScore(PrivateResult):
     by : dict of object to PrivateScore, or None
         The same metric of each public group, by its level.
     privacy_ : PrivacyGuarantee or None
-        What the call cost and what that rests on. Scores of one call have it in common.
+        What the call cost, and what its guarantee assumes. Scores of one call have it in common.
 
     See Also
     --------
