@@ -181,3 +181,18 @@ def test_what_is_known_of_rows_stays_in_the_process_and_goes_with_the_model():
     assert not has_seen(model, X) and has_seen(model, NEW.copy())
     piped = fitted(make_pipeline(Normalizer(), classifier()))  # other rows get to the last step
     assert not has_seen(piped[-1], X)
+
+
+@pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
+@pytest.mark.parametrize(
+    "make",
+    [classifier, lambda: tabular_pipeline(classifier(), LABELS)],
+    ids=["estimator", "pipeline"],
+)
+def test_a_fit_that_is_refused_leaves_the_rows_of_the_last_one_known(make):
+    model = make().fit(frame(X), Y)
+    with pytest.raises(ValueError, match="classes"):
+        model.fit(frame(NEW), np.zeros(len(NEW)))
+    assert has_seen(model, frame(X)) and not has_seen(model, frame(NEW))
+    model.fit(frame(NEW), Y)
+    assert has_seen(model, frame(NEW)) and not has_seen(model, frame(X))

@@ -185,6 +185,11 @@ REFUSED = {
     "one under another": lambda x, z, v, w: np.stack([v, w]),
     "sorted among rows": lambda x, z, v, w: np.searchsorted(v, np.array([1.0])),
     "by an order": lambda x, z, v, w: np.searchsorted(LINE, v, sorter=[0, 1, 2]),
+    "clip into rows": lambda x, z, v, w: np.clip(v, 0.0, 1.0, v),
+    "clip without an end": lambda x, z, v, w: np.clip(v, 0.0),
+    "masked": lambda x, z, v, w: x + np.ma.masked_array(np.zeros(3)),
+    "records": lambda x, z, v, w: x + np.zeros(3).view(np.recarray),
+    "columns before rows": lambda x, z, v, w: x[:, [0, 1], None, True],
     "two results": lambda x, z, v, w: np.modf(v),
     "divmod": lambda x, z, v, w: divmod(v, 2),
     "in place": lambda x, z, v, w: operator.iadd(v, 1.0),
@@ -277,6 +282,23 @@ def test_what_is_forgotten_is_made_again_where_more_is_made_of_it():
     assert sum_over_parts(np.sum, second) == pytest.approx(((x + z) * 3).sum())
     assert len(seen) == 2  # of the lost part: what is between, and `second`
     assert n_kept(parts) == 2
+
+
+def fail_on_rows(x):
+    if len(x):
+        raise ValueError("rows")
+    return x
+
+
+def test_nothing_stays_of_a_call_that_fails():
+    parts, there = remote()
+    for _ in range(3):
+        found = rowwise(fail_on_rows, (there["x"] + 1.0) * 2.0)
+        with pytest.raises(ValueError, match="rows"):
+            sum_over_parts(np.sum, found)
+        del found
+        sum_over_parts(np.sum, there["v"])
+        assert n_kept(parts) == 0
 
 
 def test_a_call_may_run_twice_on_a_part():

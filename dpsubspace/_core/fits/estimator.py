@@ -50,7 +50,7 @@ from dpsubspace._core.rows.inputs import as_numbers
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.same_rows import refuse_private
-from dpsubspace._core.rows.seen_rows import keep_keys
+from dpsubspace._core.rows.seen_rows import keep_rows
 from dpsubspace._core.solvers.descent import STEPS, Descent
 
 if TYPE_CHECKING:
@@ -188,8 +188,7 @@ class PrivateEstimator(SavedModel, BaseEstimator):
             settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
-        if guarantee.epsilon > 0:
-            keep_keys(self)
+        keep_rows(self, released=guarantee.epsilon > 0)
         if self._around:
             self._around = ()
         if self._address is not None:
@@ -549,7 +548,7 @@ class CheckedFit(NamedTuple):
     plan: Any  # Plan of the fit
     data: Data  # Data to fit
     public: tuple[str, ...]  # Facts that the guarantee assumes to be public
-    about: Any = None  # Public values that are stored beside the result
+    about: Any = None  # Values that `_store` takes beside the result, of which it keeps public ones
 
 
 def fit_privately(

@@ -94,7 +94,7 @@ class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
         if name in getattr(kind, "PUBLIC", ()):
             return getattr(self.template, name)
         found = getattr(kind, name, None)
-        if kind is np.ndarray and found is not None and name != "astype":
+        if issubclass(kind, np.ndarray) and found is not None and name != "astype":
             raise _not_of_rows(f"ndarray.{name}")
         return partial(rowwise, found, self) if callable(found) else rowwise(getattr, self, name)
 
@@ -112,8 +112,11 @@ class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> RemoteRows:
         if not (isinstance(index, tuple) and index[0] == slice(None)) or any(map(is_remote, index)):
-            raise TypeError("of rows elsewhere, columns can be chosen and not rows.")
-        return rowwise(operator.getitem, self, index)
+            raise TypeError(_COLUMNS_ALONE)
+        found = rowwise(operator.getitem, self, index)
+        if found.template.shape[:1] != (0,):  # indices apart from each other put theirs first
+            raise TypeError(_COLUMNS_ALONE)
+        return found
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> RemoteRows:
         of_each = method == "__call__" and not options and not ufunc.signature and ufunc.nout == 1
@@ -128,11 +131,17 @@ class RemoteRows(np.lib.mixins.NDArrayOperatorsMixin):
         return _made(function, args, options)
 
 
+_COLUMNS_ALONE = "of rows elsewhere, columns can be chosen and not rows."
+
+
 def _aligned(*operands: Any) -> bool:
     """Whether entries of operands go together by rows alone, wherever NumPy broadcasts them.
 
-    An array that lies here has no rows of theirs: its first axis must not meet them.
+    An array that lies here has no rows of theirs: its first axis must not meet them. One of another
+    class may make something else of rows.
     """
+    if any(isinstance(each, np.ndarray) and type(each) is not np.ndarray for each in operands):
+        return False
     rows = [each for each in operands if isinstance(each, RemoteRows)]
     ndims = {each.ndim if isinstance(each.template, np.ndarray) else -1 for each in rows}
     here = [np.ndim(each) for each in operands if not isinstance(each, RemoteRows)]
@@ -142,7 +151,7 @@ def _aligned(*operands: Any) -> bool:
 # Functions of NumPy that can be of single rows, and whether they are, by their arguments.
 _OF_ROWS: dict[Any, Callable[..., bool]] = {
     np.where: lambda *args: len(args) == 3 and _aligned(*args),
-    np.clip: lambda *args, **options: not options and _aligned(*args),
+    np.clip: lambda *args: len(args) == 3 and _aligned(*args),
     np.linalg.norm: lambda x, ord=None, axis=None, keepdims=0: (ord, axis, x.ndim) == (None, 1, 2),
     np.column_stack: lambda columns: all(isinstance(each, RemoteRows) for each in columns),
     np.searchsorted: lambda a, _, side="left", sorter=None: sorter is None and not is_remote(a),
@@ -286,7 +295,7 @@ class RowParts(ABC):
     def __init__(self, n: int):
         self.n = n
         self.alive: WeakValueDictionary[str, RemoteRows] = WeakValueDictionary()  # by their keys
-        self._kept: set[str] = set()  # keys of what all parts have made and keep
+        self._kept: set[str] = set()  # keys of what parts have made and keep, if none was lost
 
     @abstractmethod
     def run(self, task: bytes, own: Sequence[Any] | None) -> Iterable[Any]:
@@ -320,12 +329,12 @@ class RowParts(ABC):
             dropped = self._dropped(known)
             steps = [(key, of.body, tuple(n.key for n in of.needs)) for key, of in known.items()]
             task = (steps, body, keys, dropped, own is not None)
+            self._kept |= known.keys()  # of a call that fails, parts have made some of them
             found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
             if not self.keeps:
                 return found  # none of them can be missing, since all recipes were sent
             if not any(isinstance(result, _Missing) for result in found):
                 break
-        self._kept |= known.keys()
         self._kept -= dropped
         return found
 

@@ -31,9 +31,11 @@ from dpsubspace._core.rows.same_rows import explained_by_chance
 _SEEN: weakref.WeakKeyDictionary[Any, tuple[weakref.ref[Any], dict[str, Any] | None]] = (
     weakref.WeakKeyDictionary()
 )
-# The same rows in their final form until the fit is paid for, and keys of some of them after that.
-_ROWS: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+# Keys of some of these rows, where the fit has released something.
 _KEYS: weakref.WeakKeyDictionary[Any, _Keys] = weakref.WeakKeyDictionary()
+# References to the owner and the rows of a fit that is not paid for yet: it may be refused, and the
+# last fit is still there then.
+_NOTED: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 # Steps that an exact comparison of two regions of memory may take; they are few for plain slices.
 _WORK = 10_000
@@ -44,20 +46,23 @@ _MOST, _LEAST, _ENTRIES = 4096, 64, 1 << 16
 
 
 def note_rows(estimator: Any, X: Any, rows: Any) -> None:
-    """Remember the data of the next fit of an estimator: `X` as it was passed, and its rows."""
+    """Note the data of the next fit of an estimator: `X` as it was passed, and its rows."""
     owner = _owner(X)
-    for known in (_SEEN, _ROWS, _KEYS):
-        known.pop(estimator, None)
+    _NOTED[estimator] = noted = {}
     with suppress(TypeError):  # a list has no weak references
-        _SEEN[estimator] = weakref.ref(owner), _region(X, owner)
+        noted["seen"] = weakref.ref(owner), _region(X, owner)
     with suppress(TypeError):
-        _ROWS[estimator] = weakref.ref(rows)
+        noted["rows"] = weakref.ref(rows)
 
 
-def keep_keys(estimator: Any) -> None:
-    """Keep keys of the rows of a fit that is about to release something."""
-    known = _ROWS.pop(estimator, None)
-    rows = None if known is None else known()
+def keep_rows(estimator: Any, *, released: bool) -> None:
+    """Remember the noted data of a fit that is paid for, and keys of them if it has `released`."""
+    for known in (_SEEN, _KEYS):
+        known.pop(estimator, None)
+    noted = _NOTED.pop(estimator, {})
+    if "seen" in noted:
+        _SEEN[estimator] = noted["seen"]
+    rows = noted["rows"]() if released and "rows" in noted else None
     if rows is None:
         return
     with suppress(Exception):  # no numbers can be made of some rows
