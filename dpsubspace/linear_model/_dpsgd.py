@@ -4,10 +4,13 @@ Where to check the privacy claim: ``fit`` runs
 :func:`~dpsubspace._core.fits.estimator.fit_privately` and in it
 :class:`~dpsubspace._core.plans.linear.LinearFit`, whose ``run`` is the whole fit. Rows are
 shortened in ``_core/rows/records.py``, and about a mean by ``Features.clipped``. The gradient of
-one row is shortened in ``_core/gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Noise
-is added in ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
-``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
-budget.
+one row is shortened in ``_core/gradients/clipping.py`` (``clipped_sum``, ``shrink_factors``). Steps
+are released by ``train`` in ``_core/solvers/descent.py``, and the length of scores with intercepts
+by ``noisy_map`` in ``_core/solvers/intercepts.py``. Means, radii, norms and ranges come before, by
+``_core/fits/bounds.py``, with the bounds of ``means.py``, ``counts.py`` and ``intervals.py`` in
+``_core/statistics``. Noise is added in ``_core/release/mechanisms.py``. The event is made by
+``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the
+noise from the same budget.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ Where to check the privacy claim: ``fit`` runs
 :class:`~dpsubspace._core.plans.linear.LinearFit`, whose ``run`` is the whole fit. Rows are
 shortened in ``_core/rows/records.py``; a released mean shifts them, and nothing shortens them about
 it. The gradient of one row is shortened in ``_core/gradients/clipping.py`` (``clipped_sum``,
-``shrink_factors``) or, on directions, in ``_core/solvers/descent.py`` (``GEPStep.sums``). Noise is
-added in ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
+``shrink_factors``) or, on directions, in ``_core/solvers/descent.py`` (``GEPStep.sums``). The mean
+is bounded in ``_core/statistics/means.py``, checks of public rows (``_core/plans/guide.py``) in
+``_core/statistics/counts.py``, and the sums that correct scores in ``_core/solvers/intercepts.py``.
+Noise is added in ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
 ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
 budget.
 """

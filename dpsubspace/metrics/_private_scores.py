@@ -1,4 +1,10 @@
-"""Private scores of a fitted model on rows that it was not fitted on."""
+"""Private scores of a fitted model on rows that it was not fitted on.
+
+Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
+and in it ``ScorePlan`` of ``_core/plans/score.py``. Rows are read in ``_core/plans/score_rows.py``
+and counted in ``_core/plans/score_release.py``, with the bounds of
+``_core/statistics/score_cells.py``.
+"""
 
 from __future__ import annotations
 

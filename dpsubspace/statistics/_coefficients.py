@@ -1,4 +1,8 @@
-"""Coefficients of linear and logistic regression in the units of a table, with intervals."""
+"""Coefficients of linear and logistic regression in the units of a table, with intervals.
+
+Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
+and in it ``CoefficientsPlan`` of ``_core/plans/coefficients.py``, whose ``run`` is all of it.
+"""
 
 from __future__ import annotations
 

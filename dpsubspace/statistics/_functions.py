@@ -1,4 +1,9 @@
-"""Private quantiles, means and covariances, as functions."""
+"""Private quantiles, means and covariances, as functions.
+
+Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
+and in it ``MeanPlan`` or ``CovariancePlan`` of ``_core/plans/mean.py``, or ``QuantilePlan`` of
+``_core/plans/quantile.py``, whose ``run`` is all of it.
+"""
 
 from __future__ import annotations
 

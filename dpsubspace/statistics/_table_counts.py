@@ -1,4 +1,8 @@
-"""Private counts of the rows of a table: histograms and cross tables."""
+"""Private counts of the rows of a table: histograms and cross tables.
+
+Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
+and in it ``CountsPlan`` of ``_core/plans/counts.py``, whose ``run`` is all of it.
+"""
 
 from __future__ import annotations
 

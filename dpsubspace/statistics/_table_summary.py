@@ -1,4 +1,8 @@
-"""A private summary of a table, by group, like the first table of many papers."""
+"""A private summary of a table, by group, like the first table of many papers.
+
+Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
+and in it ``SummaryPlan`` of ``_core/plans/summary.py``, whose ``run`` is all of it.
+"""
 
 from __future__ import annotations
 

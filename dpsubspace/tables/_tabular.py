@@ -4,7 +4,8 @@ Where to check the privacy claim: ``TablePlan.run`` in ``_core/plans/table.py`` 
 There is one budget: ranges that are estimated privately are its first parts, and all that the model
 releases its others. A record's part in ranges is bounded in ``_core/statistics/quantiles.py`` or
 ``_core/statistics/cell_maps.py``, and its part in the model where the model says. Noise is added in
-``_core/release/mechanisms.py``.
+``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
+``_core/accounting/budget.py``.
 """
 
 from __future__ import annotations

@@ -322,5 +322,6 @@ def test_parts_that_are_read_again_keep_nothing_of_a_call():
     seen = watched(parts)
     found = in_box(there["x"])
     expected = in_box(arrays()["x"]).sum()
-    assert sum_over_parts(np.sum, found) == pytest.approx(expected)
-    assert n_kept(parts) == 0 and max(seen) == 2
+    for _ in range(2):  # nor does it know of any that was made
+        assert sum_over_parts(np.sum, found) == pytest.approx(expected)
+        assert n_kept(parts) == 0 and max(seen) == 2

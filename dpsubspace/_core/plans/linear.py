@@ -1,5 +1,8 @@
 """A private fit of a linear model, from its parameters to its weights, in one place.
 
+Where to check the privacy claim: :meth:`LinearFit.run` is the whole fit. Its releases are bounded
+where the module of each estimator says, such as ``linear_model/_dpsgd.py``.
+
 Design note. A :class:`LinearFit` holds parameters and nothing else. ``resolved`` replaces each
 "auto" that public sizes decide, ``budget`` states what is released and what that costs, and ``run``
 does it: bound the rows, centre them, look at public rows, train. No code here knows of an

@@ -2,9 +2,9 @@
 
 Where to check the privacy claim: ``run`` of :class:`MeanPlan` and :class:`CovariancePlan` is all of
 it. Rows are shortened by ``RowMap`` in ``_core/rows/records.py``; sums of them are bounded in
-``_core/statistics/means.py`` and ``_core/statistics/moments.py``, noise is added in
-``_core/release/mechanisms.py``, and the event is made by ``Budget.split`` in
-``_core/accounting/budget.py``.
+``_core/statistics/means.py`` and ``_core/statistics/moments.py``, norms and radii in ``counts.py``
+and ``quantiles.py`` there; noise is added in ``_core/release/mechanisms.py``, and the event is made
+by ``Budget.split`` in ``_core/accounting/budget.py``.
 """
 
 from __future__ import annotations

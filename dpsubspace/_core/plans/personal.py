@@ -1,5 +1,8 @@
 """A private fit of personal linear models, from its parameters to the heads, in one place.
 
+Where to check the privacy claim: :meth:`PersonalFit.run` is the whole fit. Its releases are bounded
+where ``linear_model/_personal.py`` says.
+
 Design note. A :class:`PersonalFit` holds parameters and nothing else. Its ``run`` releases what all
 persons share: location and scale, one linear model, directions in which persons differ from it, and
 a prior of their own models. It returns that, a :class:`SharedLinearModel`, and the persons' own

@@ -2,7 +2,9 @@
 
 Where to check the privacy claim: :meth:`RegressionFit.run` is the whole fit. Location and scale are
 released in ``_core/statistics/scales.py`` and ``_core/statistics/shapes.py``, and what weights are
-made of by the solvers of ``_core/solvers/regression.py``. Rows are cut and shortened in
+made of by the solvers of ``_core/solvers/regression.py`` and ``_core/solvers/least_squares.py``.
+Second moments are bounded in ``_core/statistics/moments.py``, and the place of targets in
+``_core/statistics/means.py`` (``noisy_focus``). Rows are cut and shortened in
 ``_core/rows/affine.py``, and gradients in ``_core/gradients/clipping.py``. Noise is added in
 ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
 ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same

@@ -3,9 +3,10 @@
 Where to check the privacy claim: :meth:`SearchPlan.run` is the whole fit. It releases nothing by
 itself: each trial fits a candidate and releases a score (:class:`TrialScorePlan`), each with an
 account of its own, and all of them have been paid for as one search. What they may cost together,
-and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``. How
-far a record moves a score is bounded by ``score_total`` in ``_core/statistics/score_cells.py``. The
-number of trials is drawn, and hidden, by ``draw_trials`` in ``_core/release/releases.py``.
+and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``, where
+``SearchTerms.budget`` makes the event. Noise of scores is added in ``_core/release/mechanisms.py``.
+How far a record moves a score is bounded by ``score_total`` in ``_core/statistics/score_cells.py``.
+The number of trials is drawn, and hidden, by ``draw_trials`` in ``_core/release/releases.py``.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 Private PCA releases such directions of rows, and a gradient subspace those of gradients of rows.
 
-Where to check the privacy claim: ``SpectralPlan.bounded`` releases what comes before the
-subspace, and shortens rows by ``_core/rows/records.py`` and ``Features.clipped``; the mechanisms
-of ``_core/statistics/moments.py`` release the rest, with the bounds of
+Where to check the privacy claim: ``SpectralPlan.bounded`` releases what comes before the subspace
+(norms in ``_core/statistics/quantiles.py``, means and spread in ``means.py``, radii in
+``counts.py`` there), and shortens rows by ``_core/rows/records.py`` and ``Features.clipped``; the
+mechanisms of ``_core/statistics/moments.py`` release the rest, with the bounds of
 ``_core/statistics/moments.py``. Noise is added in ``_core/release/mechanisms.py``. The event is
-made by ``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py``
-takes the noise from the same budget.
+made by ``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes
+the noise from the same budget.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Where to check the privacy claim: :meth:`TablePlan.run` is the whole fit. All that it releases
 stands in one budget. Ranges are its first parts (:meth:`EncodingPlan.estimated`): what one record
-moves there is bounded in ``noisy_extents`` in ``_core/statistics/quantiles.py``. What the model's
-own plan releases are the others. Noise is added in ``_core/release/mechanisms.py``. The event is
-made by ``Budget.split`` in ``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes
-the noise from the same budget.
+moves there is bounded in ``_core/statistics/quantiles.py`` or, where there are few rows, in
+``_core/statistics/intervals.py`` and ``cell_maps.py``. What the model's own plan releases are the
+others. Noise is added in ``_core/release/mechanisms.py``. The event is made by ``Budget.split`` in
+``_core/accounting/budget.py``, and ``_core/release/releases.py`` takes the noise from the same
+budget.
 
 Design note. Whatever may be refused is refused before anything is paid for. The model's own checks
 and preparations see zeros in place of encoded rows: nothing is known of encoded rows before there
