@@ -329,8 +329,8 @@ class RowParts(ABC):
             dropped = self._dropped(known)
             steps = [(key, of.body, tuple(n.key for n in of.needs)) for key, of in known.items()]
             task = (steps, body, keys, dropped, own is not None)
-            if self.keeps:  # of a call that fails, parts have made some of them
-                self._kept |= known.keys()
+            # Of a call that fails, parts have made some of them.
+            self._kept |= known.keys() if self.keeps else set()
             found = self.run(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), own)
             if not self.keeps:
                 return found  # none of them can be missing, since all recipes were sent
