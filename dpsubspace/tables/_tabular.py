@@ -618,7 +618,6 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             model=replace(plan, target=target),
             limits=limits,
             estimates_target=estimated,
-            searches=estimated or bool(table.schema.private_ranges),
         )
 
     def _check_target(self, plan: TablePlan, *, labelled: bool) -> None:

@@ -280,7 +280,6 @@ class TablePlan(Plan):
     model: Any  # Plan of the model's own fit
     limits: tuple[Any, Any] | None  # Public range of the targets
     estimates_target: bool  # Whether this range is estimated privately
-    searches: bool  # Whether this range or ranges of columns are estimated
     # Whether rows may be formed where they are used: rows of a dataset are made anew in every pass
     # anyway.
     forming: bool = True
@@ -290,6 +289,11 @@ class TablePlan(Plan):
     fit_sizes: Any = None  # Sizes of the model's own fit
 
     # Before the data are seen ---------------------------------------------------------------
+
+    @property
+    def searches(self) -> bool:
+        """Whether ranges of columns or of targets are estimated privately."""
+        return self.estimates_target or bool(self.table.schema.private_ranges)
 
     def sizes(self, data: Data) -> Sizes:
         return self.model.sizes(data.X.checked)

@@ -121,8 +121,8 @@ def noisy_column_shares(X: Any, releases: Releases, name: str) -> ColumnShares:
     vectors that are divided by them are no longer than 1. Event: one Gaussian mechanism.
     """
     records = releases.records_of(X)
-    is_here = hasattr(X, "__getitem__") and not isinstance(X, RemoteRows)
-    if is_here and not records.grouped and X.shape[0] >= 2 * _LOOKED_AT:
+    can_be_picked = not (records.grouped or isinstance(X, RemoteRows))
+    if can_be_picked and X.shape[0] >= 2 * _LOOKED_AT:
         some = slice(None, None, X.shape[0] // _LOOKED_AT)
         X, weights = X[some], None if records.weights is None else records.weights[some]
         records = Records(X.shape[0], weights)
