@@ -22,7 +22,8 @@ from dpsubspace._core.ground.checks import shown, shown_first
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import rowwise, sum_over_parts
-from dpsubspace._core.solvers.equations import PARTS, Design, parts_of, released_equations
+from dpsubspace._core.solvers.design import Design
+from dpsubspace._core.solvers.equations import PARTS, parts_of, released_equations
 from dpsubspace._core.statistics.inverted_tests import Equations, Interval
 from dpsubspace._core.tables.cells import in_unit, middle_of, values_of
 from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
@@ -193,11 +194,12 @@ class CoefficientsPlan(FunctionPlan):
         return ("the schema of the table",)
 
     def budget(self, n_samples: int) -> Budget:
-        family, n_columns = self.coding.family, len(self.coding.schema)
+        family = self.coding.family
         budget = Budget.split(self.target, PARTS[family], n_samples)
-        if not budget.private:
+        if not budget.private or "middle score" not in PARTS[family]:
             return budget
-        parts = parts_of(family, budget.scales["second score"], n_columns, n_samples)
+        multiplier = budget.scales["middle score"]
+        parts = parts_of(family, multiplier, len(self.coding.terms()), n_samples)
         return Budget.split(self.target, parts, n_samples)
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:

@@ -1,0 +1,99 @@
+"""Bases in which rows vary about equally in all directions, and rows as if they were normal.
+
+Nothing here sees a private number: all inputs are released, and there is no cost.
+
+Design note. Noise that protects a vector is as long as the longest vector that a record may
+contribute. On the public ranges that is the root of the number of columns, however little the
+columns vary within them; in a basis in which the information matrix is about the identity, it is
+about the length of a usual row, and noise is small beside chance wherever it can be. An indicator
+of a rare category is not divided by its whole deviation: its few rows would be far longer than all
+others, and noise grows with them. With shares q, the root of that deviation loses least.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsubspace._core.solvers.families import Family
+
+# Nodes and shares of a quadrature for a standard normal variable.
+_NODES, _SHARES = np.polynomial.hermite_e.hermegauss(41)
+_SHARES = _SHARES / _SHARES.sum()
+
+# Share of the norm of the noise below which no eigenvalue of correlations counts.
+_OF_NOISE = 0.5
+
+# Steps to find an offset.
+_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """A map after which released second moments are about the identity."""
+
+    basis: np.ndarray  # (k, k)
+    moment: np.ndarray  # (k, k): the released moment, without what is noise; positive definite
+
+    @classmethod
+    def of(
+        cls, matrix: np.ndarray, noise: float, scales: np.ndarray, *, least: float, floor: float
+    ) -> Whitening:
+        """Return the map of a noisy moment (k, k) with `noise` as the deviation of its diagonal.
+
+        Columns are divided by `scales` (k,), and their correlations removed as far as noise shows
+        them. Diagonal entries are at least `floor`, and eigenvalues of correlations at least
+        `least`.
+        """
+        k = len(matrix)
+        diagonal = np.maximum(np.diag(matrix), max(2 * noise, floor))
+        roots = np.sqrt(np.outer(diagonal, diagonal))
+        correlations = matrix / roots
+        np.fill_diagonal(correlations, 1.0)
+        values, vectors = np.linalg.eigh(correlations)
+        of_noise = noise / float(np.median(diagonal)) * math.sqrt(2 * k)
+        values = np.maximum(values, min(1.0, max(_OF_NOISE * of_noise, least)))
+        basis = (vectors / np.sqrt(values)) @ vectors.T / scales[:, None]
+        return cls(basis, (vectors * values) @ vectors.T * roots)
+
+
+@dataclass(frozen=True)
+class NormalRows:
+    """Rows as if they were normal, with released mean (p,) and covariance (p, p)."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    def within(self, basis: np.ndarray) -> NormalRows:
+        return NormalRows(basis.T @ self.mean, basis.T @ self.covariance @ basis)
+
+    @property
+    def moment(self) -> np.ndarray:
+        return self.covariance + np.outer(self.mean, self.mean)
+
+    def curvature(self, weights: np.ndarray, family: Family) -> np.ndarray:
+        """Mean of ``m'(v b) v v^T`` over such rows v, for weights b.
+
+        Given the score, a row is normal about a line, so that a quadrature over scores is enough.
+        """
+        across = self.covariance @ weights
+        spread = math.sqrt(max(float(weights @ across), 1e-12))
+        slopes = family.slope(float(self.mean @ weights) + spread * _NODES) * _SHARES
+        level, tilt, bend = slopes.sum(), slopes @ _NODES, slopes @ (_NODES**2 - 1)
+        across = across / spread
+        mixed = np.outer(across, self.mean)
+        return level * self.moment + tilt * (mixed + mixed.T) + bend * np.outer(across, across)
+
+    def mean_and_slope(self, offset: float, spread: float, family: Family) -> tuple[float, float]:
+        scores = offset + spread * _NODES
+        return float(_SHARES @ family.mean(scores)), float(_SHARES @ family.slope(scores))
+
+    def offset(self, mean: float, spread: float, family: Family) -> tuple[float, float]:
+        """Return the offset at which the mean target is `mean`, and the mean slope there."""
+        offset, slope = family.link(mean), 0.0
+        for _ in range(_STEPS):
+            found, slope = self.mean_and_slope(offset, spread, family)
+            offset -= float(np.clip((found - mean) / max(slope, 1e-6), -1, 1))
+        return offset, max(slope, 1e-6)
