@@ -37,7 +37,7 @@ from dpsubspace._core.solvers.design import (
 )
 from dpsubspace._core.solvers.exact_equations import exact_equations
 from dpsubspace._core.solvers.slopes import Slope
-from dpsubspace._core.solvers.whitening import NormalRows, Whitening
+from dpsubspace._core.solvers.whitening import ReleasedRows, Whitening
 from dpsubspace._core.statistics.inverted_tests import Equations
 from dpsubspace._core.statistics.moments import symmetric
 
@@ -105,9 +105,9 @@ _SEEN, _SEEN_BEHIND = 2.2, 4.0
 # What is cut counts at most as this share of the cut, or as what visible cells have beyond it.
 _MASS = 0.25
 
-# Part of the noise of a score that may be hidden in its longest parts, which are not counted; the
-# slowest fall of counts from cell to cell; and most that is counted of a part, over the cut.
-_HIDDEN, _SLOWEST, _LONGEST_EXCESS = 0.25, 0.6, 8.0
+# Part of the noise of a score that may be in what is cut and not counted, and the slowest fall of
+# counts from cell to cell.
+_HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25}
 
 # Deviations of its noise that are added to the mass.
 _DOUBT = 0.5
@@ -167,7 +167,7 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     cut = _LONGEST * place.unit * math.sqrt(place.expected)
     cut = _wider("second score", cut, _UNSEEN * place.unit, design.n, releases)
     place = _step("second score", place, cut, releases)
-    cuts = _released_cuts(place, releases)
+    cuts = _released_cuts(place, columns, releases)
     for _ in range(0 if design.kind.linear else releases.budget.parts["middle score"].count):
         place = _step("middle score", place, cuts.score, releases)
     return _last_equations(design, place, cuts, columns, releases)
@@ -202,7 +202,7 @@ class _Place:
 
     design: Design  # in the basis
     basis: np.ndarray  # (p, p): weights of the table are ``basis @ weights``
-    rows: NormalRows  # in the basis
+    rows: ReleasedRows  # in the basis
     length: float  # Length at which rows are shortened until sizes are known
     weights: np.ndarray
     # Mean of ``m' v v^T`` at `at`, where it was released; and half of the noise of its diagonal.
@@ -237,15 +237,30 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
         least=_LEAST_EIGENVALUES[0],
         floor=_LEAST_DIAGONAL,
     )
-    basis, mean, covariance = np.eye(p), np.eye(p)[0], np.zeros((p, p))
+    basis, covariance = np.eye(p), np.zeros((p, p))
     basis[:, 1:] = standard @ white.basis
     covariance[1:, 1:] = white.basis.T @ white.moment @ white.basis
-    rows = NormalRows(mean, covariance)
+    rows = _as_released(design, columns, basis, covariance)
     length = _LONGER * math.sqrt(1 + np.trace(covariance))
     slope = Slope(rows.moment, noise**2 / 2)
     return _Place(
         design.within(basis), basis, rows, length, np.zeros(p), slope, np.zeros(p), 0.0, 1.0
     )
+
+
+def _as_released(
+    design: Design, columns: _Columns, basis: np.ndarray, covariance: np.ndarray
+) -> ReleasedRows:
+    """Return what is known of rows, with the mean rows of categories."""
+    mean, inverse = np.eye(len(basis))[0], np.linalg.inv(basis)
+    moment = inverse.T @ (covariance + np.outer(mean, mean)) @ inverse
+    places = np.flatnonzero(~design.numbers)[1:]
+    shares = np.clip(columns.means[places - 1], _NARROWEST, 1.0)
+    centres = moment[places] / shares[:, None]
+    centres = np.clip(centres, np.where(design.numbers, -1.0, 0.0), 1.0)
+    centres[:, 0], centres[np.arange(len(places)), places] = 1.0, 1.0
+    rare = shares * np.maximum(0.0, 1 - 2 * shares)
+    return ReleasedRows(mean, covariance, rare, centres @ basis)
 
 
 def _wider(name: str, most: float, unseen: float, n: int, releases: Releases) -> float:
@@ -381,70 +396,94 @@ class _Cuts:
     mass: float  # Most that is counted of what is cut from one score
 
 
-def _released_cuts(place: _Place, releases: Releases) -> _Cuts:
+def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cuts:
     """Release counts of sizes, and choose where noise and what is cut are least together."""
     design, p = place.design, len(place.weights)
     residuals, slopes = design.residuals(place.weights), design.slopes(place.weights)
     total = size_counts(design, residuals, slopes, place.unit)
     found = to_numpy(releases.gaussian("sizes", total)).reshape(2, -1)
     noise = releases.noise_of("sizes", total)
-    seen = [_seen(counts, noise) for counts in found]
+    longest = _longest_row(place, columns)
+    largest = ((1 + abs(columns.target)) / place.unit * longest, longest**2)
+    doubt = _DOUBTED[design.family]
+    counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
     unit = BoundedSum(np.zeros(1), 1.0, 2.0)
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = releases.noise_of("last score", unit, scores) / design.n
     of_curvature = releases.noise_of("last score", unit, curvatures) / design.n * math.sqrt(p / 2)
-    score = _best_cut(seen[0], of_score, design.n)
-    curvature = _best_cut(seen[1], of_curvature, design.n, 1 / math.sqrt(p))
-    mass = _longest_excess(seen[0], score, _HIDDEN * of_score * score * design.n)
+    score = _best_cut(counts[0], of_score, design.n)
+    curvature = _best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
+    mass = _longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
     return _Cuts(score * place.unit, curvature, mass * place.unit)
 
 
-def _seen(counts: np.ndarray, noise: float) -> np.ndarray:
-    """Return counts that noise does not hide, without cells beyond a gap."""
+def _longest_row(place: _Place, columns: _Columns) -> float:
+    """Return about the length of the longest row in the basis that the ranges of columns allow.
+
+    Columns count as if they were at right angles in the basis, as they are but for noise.
+    """
+    numbers, basis = place.design.numbers[1:], place.basis[1:]
+    constant = place.basis[0] + columns.means @ basis
+    away = 1 - np.where(numbers, -np.abs(columns.means), columns.means)
+    squares = away**2 * (basis**2).sum(axis=1)
+    n_values = max(place.design.size - 1 - int(numbers.sum()), 0)
+    of_values = np.sort(squares[~numbers])[::-1][:n_values]
+    return math.sqrt(float(constant @ constant + squares[numbers].sum() + of_values.sum()))
+
+
+def _seen(
+    counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0
+) -> np.ndarray:
+    """Return counts up to the `largest` size, and those that noise hides by the fall of the others.
+
+    Cells beyond a gap are hidden. They go on falling by a power, as the last that are seen, and
+    have no more than the released counts and a deviation of their noise.
+    """
+    n_possible = int(np.searchsorted(SIZES, largest)) + 1
+    counts = counts[:n_possible]
     good, end = counts > _SEEN * noise, int(np.argmax(counts))
     far = counts > _SEEN_BEHIND * noise
     while end + 1 < len(counts) and (good[end + 1] or (end + 2 < len(counts) and far[end + 2])):
         end += 1
-    return np.where(good & (np.arange(len(counts)) <= end), counts, 0.0)
+    seen = np.where(good & (np.arange(len(counts)) <= end), counts, 0.0)
+    if end < 2 or not seen[end - 2 : end].all():
+        return seen
+    fall = min(math.sqrt(seen[end] / seen[end - 2]), _SLOWEST)
+    for i in range(end + 1, len(counts)):
+        seen[i] = min(fall * seen[i - 1], max(counts[i], 0.0) + doubt * noise)
+        fall = min(fall, seen[i] / seen[i - 1])
+    return seen
 
 
-def _best_cut(seen: np.ndarray, noise: float, n: int, share: float = 1.0) -> float:
-    """Return the cut at which squares of its noise and of a share of the mass cut are least.
+def _lost(cuts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return how much of all sizes is above each of the `cuts`, by counts in cells.
 
     Within a cell, sizes are taken to have a density that falls by a power, as from the cell before.
     """
-    before = np.concatenate([seen[:1], seen[:-1]])
-    powers = np.log(np.maximum(before, 1.0) / np.maximum(seen, 1.0)) / math.log(_CELL)
+    before = np.concatenate([counts[:1], counts[:-1]])
+    powers = np.log(np.maximum(before, 1e-9) / np.maximum(counts, 1e-9)) / math.log(_CELL)
     powers = np.clip(powers, 0.01, _STEEPEST)[:, None]
-    high = SIZES[:, None]
-    low, cuts = high / _CELL, 2.0 ** np.arange(-2.0, math.log2(SIZES[-1]) + 0.01, 0.25)
+    high = SIZES[: len(counts), None]
+    low = high / _CELL
     inside = np.clip(cuts, low, high)
     share_of = 1 / (low**-powers - high**-powers)
     there = (inside**-powers - high**-powers) * share_of
     over = powers / (powers - 1 + 1e-9) * (inside ** (1 - powers) - high ** (1 - powers)) * share_of
-    mass = np.maximum(over - cuts * there, 0.0).T @ seen / n
-    return float(cuts[np.argmin((noise * cuts) ** 2 + (share * mass) ** 2)])
+    return np.maximum(over - cuts * there, 0.0).T @ counts
 
 
-def _longest_excess(seen: np.ndarray, cut: float, hidden: float) -> float:
-    """Return how far sizes above the cut are counted: beyond it, they add up to about `hidden`.
+def _best_cut(counts: np.ndarray, noise: float, n: int, share: float = 1.0) -> float:
+    """Return the cut at which squares of its noise and of a share of the mass cut are least."""
+    cuts = 2.0 ** np.arange(-2.0, math.log2(SIZES[-1]) + 0.01, 0.25)
+    lost = _lost(cuts, counts) / n
+    return float(cuts[np.argmin((noise * cuts) ** 2 + (share * lost) ** 2)])
 
-    The counts that noise hides are taken to go on falling by a power, as the last that it does not.
-    """
-    places = np.flatnonzero(seen)
-    least = _MASS * cut
-    if len(places) < 3:
-        return least
-    last = int(places[-1])
-    falls = [seen[i] / max(seen[i - 1], 1.0) for i in (last, last - 1)]
-    fall = min(max(falls), _SLOWEST)
-    power = -math.log(fall) / math.log(_CELL)
-    beyond = seen[last] * fall / (1 - fall)
-    whole = beyond * SIZES[last] / (power - 1)  # mass beyond the last cell
-    if whole <= hidden:
-        return max(least, SIZES[last] - cut)
-    end = SIZES[last] * (whole / hidden) ** (1 / (power - 1))
-    return min(max(least, end - cut), _LONGEST_EXCESS * cut)
+
+def _longest_excess(counts: np.ndarray, cut: float, hidden: float) -> float:
+    """Return how far sizes above the cut are counted: all beyond that adds up to `hidden` or less."""
+    ends = cut * (1 + _MASS * 2.0 ** np.arange(0.0, 6.01, 0.5))
+    enough = np.flatnonzero(_lost(ends, counts) <= hidden)
+    return float(ends[enough[0] if len(enough) else -1]) - cut
 
 
 # The last release -------------------------------------------------------------------------------

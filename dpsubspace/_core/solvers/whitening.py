@@ -60,23 +60,30 @@ class Whitening:
 
 
 @dataclass(frozen=True)
-class NormalRows:
-    """Rows as if they were normal, with released mean (p,) and covariance (p, p)."""
+class ReleasedRows:
+    """Rows as far as released numbers describe them: normal, but for those of rare categories.
 
-    mean: np.ndarray
-    covariance: np.ndarray
+    Those of a rare category all have about the same score, which is far from normal.
+    """
 
-    def within(self, basis: np.ndarray) -> NormalRows:
-        return NormalRows(basis.T @ self.mean, basis.T @ self.covariance @ basis)
+    mean: np.ndarray  # (p,)
+    covariance: np.ndarray  # (p, p)
+    shares: np.ndarray  # (k,): of rows of categories, less those that are about normal
+    centres: np.ndarray  # (k, p): their mean rows
+
+    def within(self, basis: np.ndarray) -> ReleasedRows:
+        covariance = basis.T @ self.covariance @ basis
+        return ReleasedRows(basis.T @ self.mean, covariance, self.shares, self.centres @ basis)
 
     @property
     def moment(self) -> np.ndarray:
         return self.covariance + np.outer(self.mean, self.mean)
 
     def curvature(self, weights: np.ndarray, family: Family) -> np.ndarray:
-        """Mean of ``m'(v b) v v^T`` over such rows v, for weights b.
+        """Mean of ``m'(v b) v v^T`` over such rows v, for weights b, but for a constant matrix.
 
-        Given the score, a row is normal about a line, so that a quadrature over scores is enough.
+        Given the score, a normal row is normal about a line, so that a quadrature over scores is
+        enough.
         """
         across = self.covariance @ weights
         spread = math.sqrt(max(float(weights @ across), 1e-12))
@@ -84,7 +91,10 @@ class NormalRows:
         level, tilt, bend = slopes.sum(), slopes @ _NODES, slopes @ (_NODES**2 - 1)
         across = across / spread
         mixed = np.outer(across, self.mean)
-        return level * self.moment + tilt * (mixed + mixed.T) + bend * np.outer(across, across)
+        found = level * self.moment + tilt * (mixed + mixed.T) + bend * np.outer(across, across)
+        scores = (self.centres @ weights)[:, None] + spread * _NODES
+        heights = self.shares * (family.slope(scores) @ _SHARES)
+        return found + (self.centres.T * heights) @ self.centres
 
     def mean_and_slope(self, offset: float, spread: float, family: Family) -> tuple[float, float]:
         scores = offset + spread * _NODES
