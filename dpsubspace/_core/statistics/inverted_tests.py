@@ -40,7 +40,7 @@ _MISFIT = 0.001
 
 # Deviation of the variance of scores about that of a correct model, as a share of it, before
 # anything is released; and the least share.
-_APART, _LEAST = 2.0, 0.3
+_APART, _LEAST = 0.5, 0.3
 
 
 # Mean squared uncertainty in the log-odds of rows from which on no interval is given: scores of a
@@ -73,7 +73,6 @@ class Equations:
     moved: float = 0.0
     # (p, k): directions along which classes are separate, known for exact equations only.
     separate: np.ndarray | None = None
-    basis: np.ndarray | None = None  # (p, p): the weights of the table are ``basis @ b``
 
     @property
     def exact(self) -> bool:
@@ -86,16 +85,11 @@ class Equations:
             raise RuntimeError("equations that are exact need none.")
         return self.spread[1:, 1:]
 
-    def within(self, direction: np.ndarray) -> np.ndarray:
-        """Return the direction in the basis of the equations."""
-        return direction if self.basis is None else self.basis.T @ direction
-
     def along(self, direction: np.ndarray) -> Equations:
         """Return the equations in a basis whose first vector is that of `direction` (p,).
 
         Noise in g and H looks the same in every basis.
         """
-        direction = self.within(direction)
         first = direction / np.linalg.norm(direction)
         basis = np.linalg.qr(np.column_stack([first, np.eye(len(first))]))[0]
         basis = basis * np.where(basis[:, :1].T @ first[:, None] < 0, -1.0, 1.0)[0]
@@ -123,7 +117,7 @@ class Interval(NamedTuple):
 
 def interval_along(equations: Equations, direction: np.ndarray, level: float) -> Interval:
     """Estimate ``direction @ b``, with an interval that covers it with probability `level`."""
-    length = float(np.linalg.norm(equations.within(direction)))
+    length = float(np.linalg.norm(direction))
     turned, z = equations.along(direction), float(norm.ppf(0.5 + level / 2))
     if turned.moved > _LOST:
         return Interval(length * float(turned.about[0]), -math.inf, math.inf)
@@ -139,7 +133,7 @@ def accepted_along(equations: Equations, direction: np.ndarray, value: float) ->
     turned = equations.along(direction)
     if turned.moved > _LOST:
         return 0.0
-    at = value / float(np.linalg.norm(equations.within(direction))) - float(turned.about[0])
+    at = value / float(np.linalg.norm(direction)) - float(turned.about[0])
     statistic, misfit = _started(turned)[0].statistics(np.array([at]))
     return math.inf if misfit[0] > _most_misfit(len(turned.score)) else math.sqrt(statistic[0])
 
