@@ -93,13 +93,6 @@ class Equations:
         directions = np.asarray(directions, dtype=float)
         return directions if self.basis is None else directions @ self.basis
 
-    def along(self, direction: np.ndarray) -> Equations:
-        """Return the equations in a basis whose first vector is that of `direction` (p,)."""
-        direction = self.of_table(direction)
-        first = direction / np.linalg.norm(direction)
-        turn = np.linalg.qr(np.column_stack([first, np.eye(len(first))]))[0]
-        return self.turned(turn * np.where(turn[:, :1].T @ first[:, None] < 0, -1.0, 1.0)[0])
-
     def turned(self, turn: np.ndarray) -> Equations:
         """Return the equations of the weights ``turn.T @ b``, for an orthogonal matrix.
 
@@ -314,9 +307,20 @@ class _Tests:
         apart = right[:, None] * ways / math.sqrt(own.n)
         spread = root @ _t(root)
         reach = spread @ (slope[:, None] * vectors)
-        maps = np.concatenate([vectors, reach, spread], axis=2)
-        rest = (prior, roots**2, vectors, reach, maps)
-        return cls(own, slope, fixed, ways, base, apart, ratios - mean, *rest)
+        return cls(
+            own=own,
+            slope=slope,
+            fixed=fixed,
+            ways=ways,
+            base=base,
+            apart=apart,
+            factors=ratios - mean,
+            prior=prior,
+            values=roots**2,
+            turn=vectors,
+            reach=reach,
+            maps=np.concatenate([vectors, reach, spread], axis=2),
+        )
 
     def only(self, chosen: list[int]) -> _Tests:
         rest = {field.name: getattr(self, field.name)[chosen] for field in fields(self)[2:]}
@@ -425,7 +429,7 @@ class _Tests:
 
 
 class _Round(NamedTuple):
-    """What one round of t tests of k values finds."""
+    """Result of one round of t tests of k values."""
 
     x: np.ndarray  # (t, k, p): other weights that solve the equation for this u
     pair: np.ndarray  # (t, k, 2, p): u and d
