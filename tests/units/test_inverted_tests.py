@@ -236,6 +236,14 @@ def test_a_combination_that_cannot_be_estimated_has_no_test():
     assert math.isfinite(joint_statistic(own, np.eye(6)[3:5])[0])
 
 
+def test_a_perfect_fit_rejects_all_values_but_its_own():
+    own, _ = least_squares(np.random.default_rng(0))
+    own = replace(own, about=np.arange(6.0), moment=np.zeros((6, 6)))
+    assert joint_statistic(own, np.eye(6)[:1]) == (0.0, 1)
+    assert joint_statistic(own, np.eye(6)[:2]) == (math.inf, 2)
+    assert joint_statistic(own, np.zeros((2, 6))) == (0.0, 0)
+
+
 def test_where_nothing_fits_the_statistic_is_infinite_and_where_all_is_lost_it_is_0():
     rng = np.random.default_rng(0)
     own = released(rng, design(rng), np.zeros(11), 1e-7)

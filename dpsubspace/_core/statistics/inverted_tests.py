@@ -16,6 +16,14 @@ Beside one weight all others are unknown. Their distance from a has a normal pri
 without it, one column about which nothing is known would leave all others unknown too. A scale that
 was estimated from how far weights had moved gave intervals that were up to seven times as short,
 and that covered as little as 63 % if columns are correlated.
+
+Several combinations of weights, such as all levels of a category, are tested at once in the same
+way, with as many degrees of freedom. Where the variance of scores differs between the directions in
+which these combinations move the score, the covariance of the test has these differences.
+
+A test of one value has a matrix of its own, and intervals of 26 weights have thousands of them.
+They differ from a matrix with known eigenvectors by a multiple of I and by a rank of four at most,
+so that none of them is inverted (Sherman, Morrison, 1950; Woodbury, 1950).
 """
 
 from __future__ import annotations
@@ -168,7 +176,7 @@ def joint_statistic(
     left, sizes, right = np.linalg.svd(own, full_matrices=False)
     rank = int((sizes > 1e-10 * sizes.max(initial=0.0)).sum())
     fixed, held = right[:rank], left[:, :rank].T @ values / sizes[:rank]
-    if equations.moved > _LOST:
+    if equations.moved > _LOST or not rank:
         return 0.0, rank
     if equations.exact:
         return _wald(equations, fixed, held), rank
@@ -207,9 +215,12 @@ def _exact(own: Equations, first: np.ndarray, z: float) -> Interval:
 
 def _wald(own: Equations, fixed: np.ndarray, values: np.ndarray) -> float:
     found, covariance = _estimated(own, fixed)
+    off = found - values
     if np.isnan(found).any():
         return math.nan
-    return float((found - values) @ np.linalg.pinv(covariance, hermitian=True) @ (found - values))
+    if not covariance.any():  # The fit is perfect.
+        return math.inf if off.any() else 0.0
+    return float(off @ np.linalg.pinv(covariance, hermitian=True) @ off)
 
 
 # With noise --------------------------------------------------------------------------------------
@@ -323,6 +334,7 @@ class _Tests:
         )
 
     def only(self, chosen: list[int]) -> _Tests:
+        """Return some of the tests: all fields but the first two have a row for each."""
         rest = {field.name: getattr(self, field.name)[chosen] for field in fields(self)[2:]}
         return replace(self, **rest)
 
@@ -411,21 +423,18 @@ class _Tests:
         factor = c * np.broadcast_to(np.eye(4)[::-1], (*x.shape[:2], 4, 4))
         factor[:, :, :2, :2] = c**2 * (now.pair @ _t(now.spread))[:, :, ::-1, ::-1]
         factor[:, :, 1, 1] += c
-        # Rows are D F and ``m + D x``.
-        fixed = np.broadcast_to(self.fixed[:, None], (*x.shape, q))
-        rows = np.broadcast_to(
-            (_t(self.slope[:, None] * self.fixed) @ self.turn)[:, None],
-            (*x.shape[:2], q, x.shape[2]),
-        )
-        rows = np.concatenate([rows, goal[:, :, None]], axis=2)
-        both = now.pair[:, :, ::-1] @ np.concatenate([fixed, x[..., None]], axis=3)
-        rows = rows + c * _t(both) @ now.turned
+        # Rows are D F and ``m + D x``: those of H first, then what D has beside it.
+        moved = (_t(self.slope[:, None] * self.fixed) @ self.turn)[:, None]
+        moved = moved + c * _t(now.pair[:, :, ::-1] @ self.fixed[:, None]) @ now.turned
+        rest = c * (x[:, :, None] @ _t(now.pair[:, :, ::-1])) @ now.turned
+        rows = np.concatenate([moved, goal[:, :, None] + rest], axis=2)
         solved = _solved(now.diagonal, factor @ four, four, rows)
-        both = rows[:, :, :q] @ _t(solved)
+        both = moved @ _t(solved)
         along, variance = both[..., q:], both[..., :q]
         more = solved[:, :, :q] @ (_t(self.turn) @ self.apart)[:, None]
         variance = variance + (more * self.factors[:, None, None]) @ _t(more) + 1e-300 * np.eye(q)
-        return (along * np.linalg.solve(variance, along)).sum(axis=(2, 3)), misfit
+        statistic = (along * np.linalg.solve(variance, along)).sum(axis=(2, 3))
+        return np.maximum(statistic, 0.0), misfit
 
 
 class _Round(NamedTuple):
