@@ -30,7 +30,7 @@ from dpsubspace._core.plans.coefficients import Coding, CoefficientsPlan, Term
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows_and_targets, named
 from dpsubspace._core.rows.records import check_groups, check_order
-from dpsubspace._core.statistics.inverted_tests import Equations, interval_along
+from dpsubspace._core.statistics.inverted_tests import Equations, intervals_along
 from dpsubspace._core.tables.kinds import Categories, Range
 from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
 from dpsubspace._names import imported, public
@@ -452,7 +452,8 @@ def _intervals(
     equations: Equations, terms: tuple[Term, ...], level: float, simultaneous: bool
 ) -> dict[str, Any]:
     each = 1 - (1 - level) / len(terms) if simultaneous else level
-    found = [term.at(interval_along(equations, term.direction, each)) for term in terms]
+    along = intervals_along(equations, np.array([term.direction for term in terms]), each)
+    found = [term.at(one) for term, one in zip(terms, along, strict=True)]
     value, low, high = (np.array(part) for part in zip(*found, strict=True))
     return {
         "estimate": value,

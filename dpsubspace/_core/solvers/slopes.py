@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # Deviations of noise that may remain in a score.
-_FAR = 2.0
+_FAR = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Slope:
         of each variance in a grid are averaged by the likelihood of the score. The second result is
         the mean squared length of the move, and shows how much the noise of the matrix counts. One
         prior for all directions would hide one direction with a large move among many with small
-        ones: the rest of the score is at most twice its noise in each (Efron, Morris, 1972).
+        ones: the rest of the score is at most its noise in each (Efron, Morris, 1972).
         """
         values, vectors = np.linalg.eigh(self.matrix)
         values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
