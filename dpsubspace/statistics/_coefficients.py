@@ -152,7 +152,7 @@ class PrivateCoefficients(PrivateResult):
 
     @property
     def hidden(self) -> npt.NDArray[np.bool_]:
-        """Which coefficients have no interval with two ends, of shape (n_terms,).
+        """Whether each coefficient has no interval with two ends, of shape (n_terms,).
 
         Their estimates are NaN, and a dash in print: without an interval such a number says
         nothing, and would be taken for an estimate.
