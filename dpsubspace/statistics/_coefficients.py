@@ -106,9 +106,10 @@ class PrivateCoefficients(PrivateResult):
         Name of the target, for "logistic" with its value that odds are about.
     privacy_ : PrivacyGuarantee
         What the call cost.
-    released : RawCoefficients
-        What was released, of which :meth:`at_level` makes other intervals. Its `estimate` has
-        the numbers for one unit of each column, also those that are hidden here.
+    released : object
+        What was released, of which :meth:`at_level` makes other intervals. Its attribute
+        `estimate` has the numbers of shape (n_terms,) for one unit of each column, also those
+        that are hidden here.
     references : dict of str to object, default={}
         Value that the others are compared with, by column of categories.
     units : dict of str to float, default={}
