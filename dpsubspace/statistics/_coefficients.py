@@ -134,8 +134,8 @@ class PrivateCoefficients(PrivateResult):
     0.5
     >>> found.in_units({"x0": 10}).terms
     ('Intercept', 'x0, per 10')
-    >>> found.hidden.any()
-    np.False_
+    >>> bool(found.hidden.any())
+    False
     """
 
     terms: tuple[str, ...]
@@ -155,7 +155,7 @@ class PrivateCoefficients(PrivateResult):
     def hidden(self) -> npt.NDArray[np.bool_]:
         """Whether each coefficient has no interval with two ends, of shape (n_terms,).
 
-        Their estimates are NaN, and a dash in print: without an interval such a number says
+        The estimates of those that have none are NaN, and a dash in print: such a number says
         nothing, and would be taken for an estimate.
         """
         return ~(np.isfinite(self.estimate) & np.isfinite(self.low) & np.isfinite(self.high))
@@ -431,8 +431,8 @@ def private_coefficients(
     Coefficients are in the units of the table: how much the target changes, or its log-odds,
     for one more unit of a column, and against the reference for a category. Intervals count the
     noise that protects the rows as well as chance in which rows there are. A coefficient that
-    noise hides gets a wide interval, or one without ends. That intervals cover is seen in
-    simulations, and rests on a prior for the other coefficients (see the notes).
+    noise hides gets a wide interval, or none at all, and then no estimate. That intervals cover is
+    seen in simulations, and rests on a prior for the other coefficients (see the notes).
 
     Parameters
     ----------
@@ -441,9 +441,10 @@ def private_coefficients(
         Arrow or Dask, and a dataset of PyArrow, whose files are read about ten times.
     schema : Schema or dict, optional
         What is public about the columns and the target: a :class:`Range` for numbers and
-        :class:`Categories` for values. All its columns but the target explain the target.
-        A private range is refused: without a public one there is no saying what a
-        coefficient is about. Leave it out for an array, and give `bounds`.
+        :class:`Categories` for values. All its columns but the target explain the target,
+        and formulas are not read: make interactions and squares as columns. A private range is
+        refused: without a public one there is no saying what a coefficient is about. Leave it
+        out for an array, and give `bounds`.
     target : str, or array-like of shape (n_samples,)
         Name of the target in the schema; or, for an array, the targets themselves.
     bounds : tuple (low, high), optional
