@@ -350,7 +350,7 @@ def coefficients(X, target, random_state, *, groups=None, aims="numbers", **opti
     options = {"random_state": random_state, "groups": groups, **budget, **options}
     with warnings.catch_warnings():
         # With so few rows odds have no ends; what is released is looked at here, and no interval.
-        warnings.filterwarnings("ignore", "noise hides", dpsubspace.PrivacyWarning)
+        warnings.filterwarnings("ignore", "these coefficients have no", dpsubspace.PrivacyWarning)
         return dpsubspace.private_coefficients(frame, schema, "y", **options)
 
 

@@ -497,7 +497,7 @@ def _of_coefficients(fitted: Any, *_: Any) -> np.ndarray:
     """Return estimates and the equations behind them, which show more if there is little noise."""
     equations = fitted.released[0]
     slopes = equations.slope[np.triu_indices(len(equations.score))]
-    return np.concatenate([fitted.estimate, equations.score, slopes])
+    return np.concatenate([fitted.released.estimate, equations.score, slopes])
 
 
 def _of_choice(fitted: Any, _: Planted, subject: Subject) -> np.ndarray:

@@ -18,8 +18,8 @@ from dpsubspace.statistics._coefficients import PrivateCoefficients
 class CoefficientDisplay(Display):
     """Coefficients of a regression with their intervals: a forest plot.
 
-    A point for each coefficient, and a line for its interval. An interval without ends goes
-    from one side of the axes to the other. Odds ratios are on a logarithmic axis.
+    A point for each coefficient, and a line for its interval. Of a coefficient without an interval
+    that has two ends there is the name alone. Odds ratios are on a logarithmic axis.
 
     Made by :meth:`from_coefficients`, of what :func:`private_coefficients` released. It costs
     nothing more.
@@ -153,23 +153,23 @@ class CoefficientDisplay(Display):
         places, none = np.arange(len(estimate)), 1.0 if self.odds else 0.0
         if self.odds:
             ax.set_xscale("log")
-        closed = np.isfinite(low) & np.isfinite(high) & ((low > 0) | (not self.odds))
-        shown = np.concatenate([[none], low[closed], high[closed]])
-        # The axes span all intervals that have ends; the others extend over the whole axes.
+        there = np.isfinite(estimate) & np.isfinite(low) & np.isfinite(high)
+        there &= (low > 0) | (not self.odds)
+        estimate, low, high = estimate[there], low[there], high[there]
+        shown = np.concatenate([[none], low, high])
         if self.odds:
             left, right = shown.min() / 1.2, shown.max() * 1.2
         else:
-            margin = 0.05 * max(float(np.ptp(shown)), 1e-12)
+            margin = 0.05 * float(np.ptp(shown)) or 1.0
             left, right = shown.min() - margin, shown.max() + margin
         ax.set_xlim(left, right)
         if self.odds:  # plain numbers, not powers of ten
             ax.xaxis.set_major_formatter("{x:g}")
             ax.xaxis.set_minor_formatter("{x:g}" if right < 10 * left else "")
-        ends = np.clip(low, left, right), np.clip(high, left, right)
-        self.lines_ = ax.hlines(places, *ends, **styled(line_kw, color="#0072b2"))
-        self.points_ = ax.plot(np.clip(estimate, left, right), places, "o", color="#0072b2")[0]
+        self.lines_ = ax.hlines(places[there], low, high, **styled(line_kw, color="#0072b2"))
+        self.points_ = ax.plot(estimate, places[there], "o", color="#0072b2")[0]
         ax.axvline(none, color="#666666", linewidth=0.8, linestyle=":")
         ax.set_yticks(places, [str(term) for term in self.terms])
-        ax.invert_yaxis()
+        ax.set_ylim(len(places) - 0.5, -0.5)
         ax.set_xlabel(self.score_name)
         return self

@@ -6,15 +6,17 @@ and in it ``CoefficientsPlan`` of ``_core/plans/coefficients.py``, whose ``run``
 
 from __future__ import annotations
 
-import html
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm
 
 from dpsubspace._core.accounting.budget import Target
-from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
 from dpsubspace._core.fits.call import private_function
 from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import (
@@ -25,24 +27,54 @@ from dpsubspace._core.ground.checks import (
     nearest,
     refuse_collection,
     shown,
+    shown_first,
 )
-from dpsubspace._core.plans.coefficients import Coding, CoefficientsPlan, Term
+from dpsubspace._core.plans.coefficients import INTERCEPT, Coding, CoefficientsPlan, Term
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows_and_targets, named
 from dpsubspace._core.rows.records import check_groups, check_order
-from dpsubspace._core.statistics.inverted_tests import Equations, intervals_along
+from dpsubspace._core.statistics.inverted_tests import (
+    Equations,
+    Interval,
+    accepted_along,
+    intervals_along,
+)
 from dpsubspace._core.tables.kinds import Categories, Range
 from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
 from dpsubspace._names import imported, public
 from dpsubspace.exceptions import PrivacyWarning, warn
-from dpsubspace.statistics._printed_tables import as_html, as_text
+from dpsubspace.statistics._printed_tables import (
+    DASH,
+    as_estimate,
+    as_html,
+    as_p_value,
+    as_text,
+    with_notes,
+)
 
 # A term is affected by separate classes if more than this part of its direction lies along
 # directions in which classes are separate.
 _TOUCHES = 1e-6
 
-# Share of coefficients without a finite interval from which on the user is warned.
-_MANY = 0.25
+# Largest share of rows of a category that has few, and largest mean square of a number, in halves
+# of its range, that hardly varies beside other columns. Both are upper ends, with this many
+# deviations of the noise, which is less itself: what noise alone hides is not blamed on columns.
+_FEW, _STILL, _DEVIATIONS = 0.05, 0.02, 3.0
+
+# A weight that tests accept only if they accept all: log-odds are then not known.
+_ANY = 1e9
+
+
+class RawCoefficients(NamedTuple):
+    """Released equations, and how coefficients follow from them."""
+
+    equations: Equations
+    terms: tuple[Term, ...]
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """Estimates of all coefficients for one unit of their columns, hidden ones too."""
+        return np.array([one.value for one in _along(self.equations, self.terms, 0.95)])
 
 
 @public
@@ -56,13 +88,14 @@ class PrivateCoefficients(PrivateResult):
     ----------
     terms : tuple of str
         Names of the coefficients: "Intercept", then the columns in the order of the schema.
-        Categories are named by the value, as "ward[B]", and missing values as "age[missing]".
+        Categories are named by the value, as "ward[B]", missing values as "age[missing]", and
+        numbers with their unit where that is not 1, as "age, per 10".
     estimate : ndarray of shape (n_terms,)
         Coefficients: units of the target, or log-odds, for one more unit of the column, or
-        against the reference category.
+        against the reference category. NaN where `hidden`.
     low, high : ndarray of shape (n_terms,)
         Ends of the intervals. Infinite where noise leaves a coefficient undetermined, or, without
-        noise, where classes are separate or columns are sums of others: `estimate` is NaN then.
+        noise, where classes are separate or columns are sums of others.
     level : float
         Chance with which an interval covers the coefficient, over noise and samples.
     simultaneous : bool
@@ -74,9 +107,13 @@ class PrivateCoefficients(PrivateResult):
     privacy_ : PrivacyGuarantee
         What the call cost.
     released : object
-        What was released, of which :meth:`at_level` makes other intervals.
+        What was released, of which :meth:`at_level` makes other intervals. Its attribute
+        `estimate` has the numbers of shape (n_terms,) for one unit of each column, also those
+        that are hidden here.
     references : dict of str to object, default={}
         Value that the others are compared with, by column of categories.
+    units : dict of str to float, default={}
+        How many units of a column a coefficient is for, where that is not one.
 
     See Also
     --------
@@ -95,6 +132,10 @@ class PrivateCoefficients(PrivateResult):
     ('Intercept', 'x0')
     >>> found.at_level(0.5).level
     0.5
+    >>> found.in_units({"x0": 10}).terms
+    ('Intercept', 'x0, per 10')
+    >>> bool(found.hidden.any())
+    False
     """
 
     terms: tuple[str, ...]
@@ -108,10 +149,20 @@ class PrivateCoefficients(PrivateResult):
     privacy_: PrivacyGuarantee  # pyright: ignore[reportIncompatibleVariableOverride]
     released: Any
     references: Mapping[str, Any] = field(default_factory=dict)
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def hidden(self) -> npt.NDArray[np.bool_]:
+        """Whether each coefficient has no interval with two ends, of shape (n_terms,).
+
+        The estimates of those that have none are NaN, and a dash in print: such a number says
+        nothing, and would be taken for an estimate.
+        """
+        return ~(np.isfinite(self.estimate) & np.isfinite(self.low) & np.isfinite(self.high))
 
     @property
     def odds_ratio(self) -> np.ndarray:
-        """Factors by which the odds change for one more unit, of a logistic regression.
+        """Factors by which odds change, of a logistic regression, of shape (n_terms,).
 
         Raises
         ------
@@ -121,6 +172,32 @@ class PrivateCoefficients(PrivateResult):
         if self.family != "logistic":
             raise AttributeError("a linear regression has no odds ratios: see `estimate`.")
         return _exp(self.estimate)
+
+    @property
+    def p_value(self) -> np.ndarray:
+        """Two-sided p values from 0 to 1 that coefficients are 0, of shape (n_terms,).
+
+        They are those of the tests that the intervals come from, so that a value below
+        ``1 - level`` and an interval without 0 say the same. Each is by itself, also where the
+        intervals are simultaneous. NaN where a coefficient is hidden.
+        """
+        equations, terms = self.released
+        if equations.exact:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                z = np.abs(self.estimate) / self._std_error
+        else:
+            zeros = (-term.shift / term.factor for term in terms)
+            tests = zip(terms, zeros, strict=True)
+            z = [accepted_along(equations, term.direction, zero) for term, zero in tests]
+        return np.where(self.hidden, math.nan, 2 * norm.sf(z))
+
+    @property
+    def _std_error(self) -> np.ndarray:
+        """Half of the intervals over the normal quantile; NaN where a coefficient is hidden."""
+        each = _level_of_each(self.level, self.simultaneous, len(self.terms))
+        with np.errstate(invalid="ignore"):
+            half = (self.high - self.low) / 2
+        return np.where(self.hidden, math.nan, half / norm.ppf(0.5 + each / 2))
 
     def at_level(self, level: float, *, simultaneous: bool = False) -> PrivateCoefficients:
         """Return the same coefficients with intervals of another level, at no cost.
@@ -144,7 +221,37 @@ class PrivateCoefficients(PrivateResult):
         """
         check_real("level", level, low=0, high=1)
         check_bool("simultaneous", simultaneous)
-        return replace(self, **_intervals(*self.released, level=level, simultaneous=simultaneous))
+        return self._with(self.units, level, simultaneous)
+
+    def in_units(self, units: Mapping[str, float]) -> PrivateCoefficients:
+        """Return the same coefficients for other numbers of units, at no cost.
+
+        Parameters
+        ----------
+        units : dict of str to float
+            For columns of numbers, how many units a coefficient, its interval and its odds ratio
+            are for, as in ``{"age": 10, "balance": 1000}``. Positive and finite. A column that is
+            not named has a unit of 1, also where it had another one before.
+
+        Returns
+        -------
+        PrivateCoefficients
+            Coefficients of the same release.
+
+        Raises
+        ------
+        ValueError
+            If a name is not that of a column of numbers, or a number of units is out of its range.
+        """
+        return self._with(_checked_units(units, self.released[1]), self.level, self.simultaneous)
+
+    def _with(
+        self, units: Mapping[str, float], level: float, simultaneous: bool
+    ) -> PrivateCoefficients:
+        equations, terms = self.released
+        scaled = _in_units(terms, units)
+        intervals = _intervals(equations, scaled, level, simultaneous)
+        return replace(self, terms=_names(scaled), units=units, **intervals)
 
     def to_frame(self) -> Any:
         """Return the coefficients as a pandas data frame.
@@ -152,8 +259,13 @@ class PrivateCoefficients(PrivateResult):
         Returns
         -------
         DataFrame
-            One row a coefficient, with the columns "term", "estimate", "low", "high" and, for a
-            logistic regression, "odds_ratio", "odds_ratio_low" and "odds_ratio_high".
+            A row for each coefficient and for each reference category, with the columns "term",
+            "variable" (the column of the table, or "Intercept"), "level" (the category, "missing",
+            or None for a number), "is_reference", "estimate", "low", "high", "std_error" and
+            "p_value" and, for a logistic regression, "odds_ratio", "odds_ratio_low" and
+            "odds_ratio_high". A reference has the estimate 0 and the odds ratio 1, and NaN in the
+            other columns of numbers. "std_error" is half of the interval over the normal quantile
+            of its level, which is about the usual one where the interval is about symmetric.
 
         Raises
         ------
@@ -162,7 +274,10 @@ class PrivateCoefficients(PrivateResult):
         """
         import pandas as pd
 
-        return pd.DataFrame(self._columns())
+        rows = self._rows()
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+        columns["level"] = pd.Series(columns["level"], dtype=object)  # keeps None, and numbers
+        return pd.DataFrame(columns)
 
     def summary(self) -> str:
         """Return the coefficients as a table in text, as papers print them.
@@ -170,9 +285,10 @@ class PrivateCoefficients(PrivateResult):
         Returns
         -------
         str
-            A title, a line for each coefficient, and what protects the rows.
+            A title, a line for each coefficient and each reference, and notes: what intervals
+            and references are, and the guarantee with the number of records.
         """
-        return "\n".join([self._title, "", *as_text(self._printed(), 1), "", self._footnote])
+        return with_notes([self._title, "", *as_text(self._printed(), 1)], *self._notes)
 
     def plot(self, ax: Any = None, **plot_params: Any) -> Any:
         """Draw the coefficients with their intervals, odds as ratios; this costs nothing more.
@@ -203,8 +319,7 @@ class PrivateCoefficients(PrivateResult):
         return self.summary()
 
     def _repr_html_(self) -> str:
-        page = as_html(self._title, self._printed(), 1)
-        return f"{page}<p>{html.escape(self._footnote)}</p>"
+        return as_html(self._title, self._printed(), 1, *self._notes)
 
     # Printing -------------------------------------------------------------------------------
 
@@ -214,22 +329,37 @@ class PrivateCoefficients(PrivateResult):
         return f"{kind} regression of {self.target}"
 
     @property
-    def _footnote(self) -> str:
-        said, together = self.privacy_, " for all together" if self.simultaneous else ""
+    def _notes(self) -> list[str]:
+        """Lines below the table: the intervals, the references, the guarantee."""
+        together = " for all together, p values for each by itself" if self.simultaneous else ""
+        told = f"Intervals cover with {100 * self.level:g}%{together}, over noise and samples."
+        if self.hidden.any():
+            told += f" A dash ({DASH}): without an interval there is no estimate."
         pairs = [f"{name}[{value}]" for name, value in self.references.items()]
-        against = f" References, also for values not listed: {', '.join(pairs)}." if pairs else ""
-        return (
-            f"{said.n_samples} {said.unit}s, epsilon={said.epsilon:g}, delta={said.delta:.2g}."
-            f" Intervals cover with {100 * self.level:g}%{together}, over noise and samples."
-            f"{against}"
-        )
+        if pairs:
+            told += f" References, also for values not listed: {', '.join(pairs)}."
+        first = self.released[1][0]
+        if self.family == "linear" and (first.shift, first.factor) == (0.5, 0.5):
+            # The range of the target is 0 to 1, which is all that is public about it.
+            told += (
+                f" If {self.target} is 0 or 1, this is a linear probability model:"
+                " Categories([0, 1]) gives odds ratios."
+            )
+        return [told, footnote(self.privacy_)]
 
     def _columns(self) -> dict[str, Any]:
+        """Columns of numbers and names, with an entry for each coefficient."""
+        terms = self.released[1]
         columns = {
-            "term": list(self.terms),
+            "term": self.terms,
+            "variable": [term.variable for term in terms],
+            "level": [term.level for term in terms],
+            "is_reference": [False] * len(terms),
             "estimate": self.estimate,
             "low": self.low,
             "high": self.high,
+            "std_error": self._std_error,
+            "p_value": self.p_value,
         }
         if self.family == "logistic":
             columns |= {
@@ -239,23 +369,37 @@ class PrivateCoefficients(PrivateResult):
             }
         return columns
 
+    def _rows(self) -> list[dict[str, Any]]:
+        """Coefficients, and before those of each column of categories its reference."""
+        columns, rows, named = self._columns(), [], set()
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            name = row["variable"]
+            if name in self.references and name not in named:
+                named.add(name)
+                value = self.references[name]
+                reference = {"term": f"{name}[{value}]", "variable": name, "level": value}
+                reference |= {"is_reference": True, "estimate": 0.0, "odds_ratio": 1.0}
+                rows.append({key: reference.get(key, math.nan) for key in columns})
+            rows.append(row)
+        return rows
+
     def _printed(self) -> list[list[str]]:
         """Return the cells of the printed table, its head first."""
-        interval = f"{100 * self.level:g}% interval"
-        columns = self._columns()
-        head = ["", "coefficient", interval]
-        parts = [("estimate", "low", "high")]
-        if self.family == "logistic":
-            head += ["odds ratio", interval]
-            parts.append(("odds_ratio", "odds_ratio_low", "odds_ratio_high"))
-        rows = []
-        for i, term in enumerate(self.terms):
-            cells = [term]
-            for value, low, high in parts:
-                cells.append(f"{columns[value][i]:.3g}")
-                cells.append(f"{columns[low][i]:.3g} to {columns[high][i]:.3g}")
-            rows.append(cells)
-        return [head, *rows]
+        interval, odds = f"{100 * self.level:g}% interval", self.family == "logistic"
+        head = ["", "coefficient", interval, *["odds ratio", interval] * odds, "p"]
+        lines = [head]
+        for row in self._rows():
+            if row["is_reference"]:
+                numbers = ["0", "", "1", "(reference)"] if odds else ["0", "(reference)"]
+                lines.append([row["term"], *numbers, ""])
+                continue
+            cells = as_estimate(row["estimate"], row["low"], row["high"])
+            if odds:
+                names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
+                cells += as_estimate(*(row[name] for name in names), ratio=True)
+            lines.append([row["term"], *cells, as_p_value(row["p_value"])])
+        return lines
 
 
 def _exp(values: np.ndarray) -> np.ndarray:
@@ -273,6 +417,7 @@ def private_coefficients(
     target_bounds: Any = None,
     family: str = "auto",
     reference: Mapping[str, Any] | None = None,
+    units: Mapping[str, float] | None = None,
     level: float = 0.95,
     simultaneous: bool = False,
     epsilon: float = 1.0,
@@ -286,8 +431,8 @@ def private_coefficients(
     Coefficients are in the units of the table: how much the target changes, or its log-odds,
     for one more unit of a column, and against the reference for a category. Intervals count the
     noise that protects the rows as well as chance in which rows there are. A coefficient that
-    noise hides gets a wide interval, or one without ends. That intervals cover is seen in
-    simulations, and rests on a prior for the other coefficients (see the notes).
+    noise hides gets a wide interval, or none at all, and then no estimate. That intervals cover is
+    seen in simulations, and rests on a prior for the other coefficients (see the notes).
 
     Parameters
     ----------
@@ -296,9 +441,10 @@ def private_coefficients(
         Arrow or Dask, and a dataset of PyArrow, whose files are read about ten times.
     schema : Schema or dict, optional
         What is public about the columns and the target: a :class:`Range` for numbers and
-        :class:`Categories` for values. All its columns but the target explain the target.
-        A private range is refused: without a public one there is no saying what a
-        coefficient is about. Leave it out for an array, and give `bounds`.
+        :class:`Categories` for values. All its columns but the target explain the target,
+        and formulas are not read: make interactions and squares as columns. A private range is
+        refused: without a public one there is no saying what a coefficient is about. Leave it
+        out for an array, and give `bounds`.
     target : str, or array-like of shape (n_samples,)
         Name of the target in the schema; or, for an array, the targets themselves.
     bounds : tuple (low, high), optional
@@ -308,11 +454,17 @@ def private_coefficients(
         Public range of the targets of an array. None takes them to be 0 or 1.
     family : {"auto", "linear", "logistic"}, default="auto"
         "linear" is least squares for a target with a range, "logistic" the odds of a target with
-        two categories. "auto" takes what the target is for.
+        two categories. "auto" takes what the target is for: an outcome of 0 and 1 needs
+        ``Categories([0, 1])`` for odds ratios, and with ``Range(0, 1)`` it has a linear
+        probability model.
     reference : dict of str to object, optional
         For columns of categories, the value that the others are compared with; of a target
         the value whose odds the others' are over. It is the first in the schema for columns that
         are not named.
+    units : dict of str to float, optional
+        For columns of numbers, how many units a coefficient is for, as in ``{"age": 10, "balance":
+        1000}``. Positive and finite, and 1 for columns that are not named. It changes what is
+        shown, not what is released: :meth:`PrivateCoefficients.in_units` takes others.
     level : float, default=0.95
         Chance with which an interval covers the coefficient, over noise and samples.
     simultaneous : bool, default=False
@@ -429,34 +581,83 @@ def private_coefficients(
     check_bool("simultaneous", simultaneous)
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds, groups)
     coding = Coding.of(schema, name, family, reference)
+    terms = coding.terms()
+    units = {} if units is None else _checked_units(units, terms)
     table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
     records = check_groups(groups, table.numbers)
     plan, noise = CoefficientsPlan(goal, coding), as_noise(random_state)
     equations, guarantee = run_privately(plan, table, records, len(schema) - 1, noise)
-    terms = coding.terms()
+    scaled = _in_units(terms, units)
     found = PrivateCoefficients(
-        terms=tuple(term.name for term in terms),
-        **_intervals(equations, terms, level, simultaneous),
+        terms=_names(scaled),
+        **_intervals(equations, scaled, level, simultaneous),
         family=coding.family,
         target=coding.target_name,
         privacy_=guarantee,
-        released=(equations, terms),
+        released=RawCoefficients(equations, terms),
         references={name: v for name, v in coding.references.items() if name != coding.target},
+        units=units,
     )
     _warn_of_no_ends(found)
     return found
 
 
+def _checked_units(units: Any, terms: tuple[Term, ...]) -> dict[str, float]:
+    """Return units as numbers; ValueError unless they are of columns of numbers."""
+    numbers = [term.variable for term in terms[1:] if term.level is None]
+    if not isinstance(units, Mapping):
+        raise ValueError(
+            "`units` must be a dict from columns of numbers to how many units a coefficient is"
+            f" for, such as {{'age': 10}}, got {shown(units)}."
+        )
+    for name in units:
+        if name not in numbers:
+            close = nearest(name, numbers) if isinstance(name, str) else None
+            hint = f"Did you mean {shown(close)}?" if close else f"They are {shown_first(numbers)}."
+            raise ValueError(
+                "`units` must name columns of numbers that explain the target, got"
+                f" {shown(name)}. {hint}"
+            )
+    hint = "It is how many units of the column a coefficient is for."
+    return {
+        name: check_real(f"units[{name!r}]", value, low=0, hint=hint)
+        for name, value in units.items()
+    }
+
+
+def _in_units(terms: tuple[Term, ...], units: Mapping[str, float]) -> tuple[Term, ...]:
+    """Return the terms with coefficients for some units of their columns, which names tell."""
+
+    def scaled(term: Term) -> Term:
+        unit = units.get(term.variable, 1.0) if term.level is None else 1.0
+        name = term.name if unit == 1 else f"{term.name}, per {unit:.15g}"
+        return replace(term, name=name, factor=term.factor * unit)
+
+    return (terms[0], *map(scaled, terms[1:]))
+
+
+def _names(terms: tuple[Term, ...]) -> tuple[str, ...]:
+    return tuple(term.name for term in terms)
+
+
+def _level_of_each(level: float, simultaneous: bool, n_terms: int) -> float:
+    return 1 - (1 - level) / n_terms if simultaneous else level
+
+
+def _along(equations: Equations, terms: tuple[Term, ...], level: float) -> list[Interval]:
+    directions = np.array([term.direction for term in terms])
+    found = intervals_along(equations, directions, level)
+    return [term.at(one) for term, one in zip(terms, found, strict=True)]
+
+
 def _intervals(
     equations: Equations, terms: tuple[Term, ...], level: float, simultaneous: bool
 ) -> dict[str, Any]:
-    each = 1 - (1 - level) / len(terms) if simultaneous else level
-    along = intervals_along(equations, np.array([term.direction for term in terms]), each)
-    found = [term.at(one) for term, one in zip(terms, along, strict=True)]
+    found = _along(equations, terms, _level_of_each(level, simultaneous, len(terms)))
     value, low, high = (np.array(part) for part in zip(*found, strict=True))
     return {
-        "estimate": value,
+        "estimate": np.where(np.isfinite(low) & np.isfinite(high), value, math.nan),
         "low": low,
         "high": high,
         "level": level,
@@ -464,32 +665,91 @@ def _intervals(
     }
 
 
+# Coefficients without an interval -----------------------------------------------------------------
+
+
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:
-    open_ended = np.isinf(found.low) | np.isinf(found.high)
     equations, terms = found.released
+    hidden = [terms[i] for i in np.flatnonzero(found.hidden)]
     if equations.exact:
-        _warn_of_no_estimate(equations, [terms[i] for i in np.flatnonzero(open_ended)])
-    elif open_ended.mean() >= _MANY:
+        _warn_of_no_estimate(equations, hidden)
+    elif hidden:
+        causes = " ".join(_causes(equations, hidden, found.family))
         warn(
-            f"noise hides {int(open_ended.sum())} of {len(found.terms)} coefficients, whose"
-            " intervals have no ends. More rows, fewer columns, narrower ranges or a larger epsilon"
-            " help.",
+            "these coefficients have no interval, and no estimate:"
+            f" {', '.join(term.name for term in hidden)}. {causes}",
             PrivacyWarning,
             about=("coefficients", found.privacy_.epsilon),
         )
+
+
+def _causes(equations: Equations, hidden: list[Term], family: str) -> list[str]:
+    """Return why terms are hidden as far as released numbers tell, with what helps."""
+    if accepted_along(equations, hidden[0].direction, _ANY) == 0:
+        return [
+            "The log-odds of rows are not known to about 1, from which no interval follows: columns"
+            " tell the classes apart nearly always, nearly all rows have one outcome, or noise is"
+            " large. Leave such columns out, or take more rows, fewer columns, narrower ranges or a"
+            " larger epsilon."
+        ]
+    by_cause: dict[str, list[str]] = {"few": [], "still": [], "noise": []}
+    for term in [term for term in hidden if term.variable != INTERCEPT] or hidden:
+        by_cause[_cause(equations, term)].append(term.name)
+    few, still, noise = (", ".join(names) for names in by_cause.values())
+    one_class = ", or nearly all of these have one outcome" if family == "logistic" else ""
+    told = {
+        f"Few rows have {few}{one_class}: merge such categories with others.": few,
+        f"Rows hardly vary in {still} within the declared ranges, beside the other columns: leave"
+        " out columns that are constant or sums of others, or write narrower ranges.": still,
+        f"Noise hides {noise}: more rows, fewer columns, narrower ranges or a larger epsilon"
+        " help.": noise,
+    }
+    return [sentence for sentence, names in told.items() if names]
+
+
+def _cause(equations: Equations, term: Term) -> str:
+    """Return "few", "still" or "noise" by the released curvature.
+
+    In the basis of the equations its noise is the same in all directions. A curvature that is small
+    with all that noise may hide means that few rows have a category, or that rows hardly vary along
+    the coefficient beside all others, whatever the target does: there is nothing to learn from.
+    """
+    if term.variable == INTERCEPT:  # follows from those of the columns
+        return "noise"
+    basis, p = equations.basis, len(equations.about)
+    assert basis is not None  # as in all equations with noise
+    noise = _DEVIATIONS * math.sqrt(2 * equations.slope_noise)
+    most = equations.slope + noise * np.eye(p)
+    inverse = np.linalg.inv(basis)
+    along = inverse @ term.direction
+    # Mean of the weights of rows, which are at most 1.
+    whole = min(max(float(inverse[:, 0] @ equations.slope @ inverse[:, 0]), noise), 1.0)
+    if term.level is not None and float(along @ most @ along) < _FEW * whole:
+        return "few"
+    beside = basis.T @ term.direction
+    return "still" if 1 < _STILL * whole * float(beside @ np.linalg.solve(most, beside)) else "noise"
 
 
 def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
     """Warn why terms have no estimate, if equations are exact and noise hides nothing.
 
     If columns are sums of others, rows do not vary along the direction of the term. Classes are
-    separate along a direction that distinguishes them without an error.
+    separate along a direction that distinguishes them without an error. A category that no row has
+    is along no direction at all.
     """
-    separate, sums, apart_along = [], [], np.asarray(equations.separate)
+    separate, sums, empty, apart_along = [], [], [], np.asarray(equations.separate)
     for term in without:
         way = term.direction / np.linalg.norm(term.direction)
         apart = np.abs(way @ apart_along).max(initial=0.0) > _TOUCHES
-        (separate if apart else sums).append(term.name)
+        none = term.level is not None and not (equations.slope @ way).any()
+        (empty if none else separate if apart else sums).append(term.name)
+    if empty:
+        warn(
+            f"no row has {', '.join(empty)}, so that there is nothing to estimate: leave such"
+            " categories out of the schema.",
+            UserWarning,
+            about=("empty", *empty),
+        )
     if separate:
         warn(
             f"the classes are separate: columns tell them apart without an error, or some have rows"
@@ -514,6 +774,7 @@ def _as_table(
     X: Any, schema: Any, target: Any, bounds: Any, target_bounds: Any, groups: Any
 ) -> tuple[Any, Schema, str]:
     """Return rows, their schema, and the name of the target in the schema."""
+    _refuse_formula(X=X, schema=schema, target=target)
     if schema is not None:
         if bounds is not None or target_bounds is not None:
             raise ValueError("give a `schema`, or `bounds` and `target_bounds`, not both.")
@@ -547,6 +808,16 @@ def _as_table(
         ends = [float(np.ravel(np.asarray(end, dtype=float))[0]) for end in target_bounds]
         columns["y"] = Range(*ends)
     return np.column_stack([rows, targets]), Schema(columns), "y"
+
+
+def _refuse_formula(**given: Any) -> None:
+    for name, value in given.items():
+        if isinstance(value, str) and "~" in value:
+            raise ValueError(
+                f"`{name}` is the formula {shown(value)}, and formulas are not read: name the"
+                " target, as target='y', leave columns that explain nothing out of the schema, and"
+                " make interactions and squares as columns of the table."
+            )
 
 
 def _rows_and_targets(X: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:

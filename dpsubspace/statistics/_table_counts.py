@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Target
-from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
 from dpsubspace._core.fits.call import private_function
 from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import check_real, shown, shown_first
@@ -31,7 +31,7 @@ from dpsubspace._core.tables.cells import (
 )
 from dpsubspace._core.tables.schema import as_schema
 from dpsubspace._names import imported, public
-from dpsubspace.statistics._printed_tables import as_html, as_text
+from dpsubspace.statistics._printed_tables import as_html, as_text, with_notes
 
 # Largest number of cells of a table, and of rows that are printed.
 _MOST, _PRINTED = 10_000_000, 40
@@ -42,7 +42,7 @@ _MOST, _PRINTED = 10_000_000, 40
 class PrivateCounts(PrivateResult):
     """Released counts of a histogram or of a cross table, with intervals.
 
-    Printing shows the table.
+    Printing shows the table, with its guarantee below.
 
     Parameters
     ----------
@@ -211,12 +211,13 @@ class PrivateCounts(PrivateResult):
     def __repr__(self) -> str:
         lines, more = self._lines()
         rest = [f"... and {more:,} more cells: see to_frame()"] if more else []
-        return "\n".join([self._title, *as_text(lines, len(self.columns)), *rest])
+        printed = [self._title, *as_text(lines, len(self.columns)), *rest]
+        return with_notes(printed, footnote(self.privacy_))
 
     def _repr_html_(self) -> str:
         lines, more = self._lines()
-        rest = f"<p>and {more:,} more cells: see to_frame()</p>" if more else ""
-        return as_html(self._title, lines, len(self.columns)) + rest
+        rest = f"and {more:,} more cells: see to_frame()" if more else ""
+        return as_html(self._title, lines, len(self.columns), rest, footnote(self.privacy_))
 
 
 @private_function

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpsubspace._core.accounting.budget import Target
-from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
 from dpsubspace._core.fits.call import private_function
 from dpsubspace._core.fits.estimator import run_privately
 from dpsubspace._core.ground.checks import check_bool, check_real, shown, shown_first
@@ -26,7 +26,7 @@ from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._core.tables.cells import NO_GROUP, NO_VALUE, UNLISTED, warn_of_unlisted
 from dpsubspace._core.tables.schema import as_schema, read_anywhere
 from dpsubspace._names import public
-from dpsubspace.statistics._printed_tables import as_html, as_text
+from dpsubspace.statistics._printed_tables import as_html, as_text, with_notes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +56,7 @@ class PrivateComparison:
 class PrivateSummary(PrivateResult):
     """Released counts, shares, means, deviations and quantiles of a table, with intervals.
 
-    Printing shows a table as papers have it.
+    Printing shows a table as papers have it, with its guarantee below.
 
     Parameters
     ----------
@@ -279,10 +279,11 @@ class PrivateSummary(PrivateResult):
 
     def __repr__(self) -> str:
         lines = self._lines()
-        return "\n".join([self._title, *as_text(lines, len(lines[0]))])
+        printed = [self._title, *as_text(lines, len(lines[0]))]
+        return with_notes(printed, footnote(self.privacy_))
 
     def _repr_html_(self) -> str:
-        return as_html(self._title, self._lines(), 1)
+        return as_html(self._title, self._lines(), 1, footnote(self.privacy_))
 
 
 def _of_number(entry: SummaryEntry) -> str:

@@ -547,7 +547,7 @@ WALKS = [
         {"plain": {}, "without privacy": {"epsilon": INF}},
         {"without privacy": EXACT},
         cheap=("plain", "without privacy"),
-        elsewhere=("schema", "target", "family", "reference"),  # test_coefficients.py
+        elsewhere=("schema", "target", "family", "reference", "units"),  # test_coefficients.py
     ),
     Walk(
         private_counts,

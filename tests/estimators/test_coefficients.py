@@ -3,11 +3,12 @@
 import math
 import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from dpsubspace import (
     Categories,
@@ -17,11 +18,15 @@ from dpsubspace import (
     Range,
     private_coefficients,
 )
+from dpsubspace._core.accounting.guarantee import footnote
+from dpsubspace._core.plans.coefficients import Term
 from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.solvers import equations
 from dpsubspace._core.solvers.equations import Design, parts_of
-from dpsubspace._core.statistics.inverted_tests import accepted_along
+from dpsubspace._core.statistics.inverted_tests import Equations, accepted_along
 from dpsubspace.statistics import CoefficientDisplay
+from dpsubspace.statistics._coefficients import _cause, _causes
+from dpsubspace.statistics._printed_tables import as_estimate
 
 SCHEMA = {
     "age": Range(20, 80, missing=True),
@@ -106,7 +111,7 @@ FITS = 40
 
 
 @pytest.mark.parametrize(("target", "n"), [("stay", 400), ("ill", 8000)])
-@pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:these coefficients have no:dpsubspace.PrivacyWarning")
 def test_intervals_cover(target, n):
     truth = np.array([2.0, 0.2, 0.0, 3.0] if target == "stay" else [-3.0, 0.05, 1.0, 0.0])
     covered, columns = np.zeros(4), schema("ward", target)
@@ -156,7 +161,8 @@ def test_nothing_is_known_where_there_are_too_few_rows():
         found = private_coefficients(*asked, epsilon=0.01, random_state=0)
     assert np.isinf(found.low).any()
     assert "times as large as what 30 rows could show" in str(told[0].message)
-    assert "intervals have no ends" in str(told[1].message)
+    assert "these coefficients have no interval" in str(told[1].message)
+    assert "Noise hides" in str(told[1].message)  # and no column is to blame
     ledger = PrivacyLedger(1.0, 1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -207,8 +213,8 @@ def test_what_is_shown():
     assert text == str(found) and "odds ratio" in text and "ward[C]" in text
     assert "<table" in page and "ill = yes" in page
     frame = found.to_frame()
-    assert list(frame["term"]) == list(found.terms)
-    np.testing.assert_allclose(frame["odds_ratio_low"], np.exp(found.low))
+    assert list(frame["term"][~frame["is_reference"]]) == list(found.terms)
+    np.testing.assert_allclose(frame["odds_ratio_low"][~frame["is_reference"]], np.exp(found.low))
     pytest.importorskip("matplotlib")
     display = CoefficientDisplay.from_coefficients(found)
     assert [label.get_text() for label in display.ax_.get_yticklabels()] == list(found.terms[1:])
@@ -240,12 +246,23 @@ def test_what_is_shown():
             "two values",
         ),
         ({"level": 1.0}, "level"),
+        ({"units": 10}, r"a dict .* got 10\."),
+        ({"units": {"ages": 10}}, "Did you mean 'age'"),
+        ({"units": {"ward": 10}}, r"columns of numbers .* 'ward'\. They are \['age'\]"),
+        ({"units": {"stay": 10}}, "that explain the target, got 'stay'"),
+        ({"units": {"age": 0}}, r"`units\['age'\]` must be a number in \(0, inf\), got 0\."),
+        ({"units": {"age": math.inf}}, "got inf"),
+        ({"units": {"age": True}}, "got True"),
+        ({"target": "stay ~ age + ward"}, "`target` is the formula .* formulas are not read"),
+        ({"schema": "stay ~ age"}, "`schema` is the formula 'stay ~ age'"),
+        ({"schema": patients(50), "X": "stay ~ age"}, "`X` is the formula"),
     ],
 )
 def test_what_is_refused(changes, message):
     options = {"schema": schema("age", "ward", "stay"), "target": "stay", "epsilon": 1.0} | changes
+    options = {"X": patients(50), **options}
     with PrivacyLedger(1.0, 1e-5) as ledger, pytest.raises(ValueError, match=message):
-        private_coefficients(patients(50), **options)
+        private_coefficients(**options)
     assert ledger.epsilon() == 0
 
 
@@ -255,6 +272,267 @@ def test_a_linear_regression_has_no_odds():
     )
     with pytest.raises(AttributeError, match="no odds ratios"):
         _ = found.odds_ratio
+
+
+@pytest.mark.parametrize("word", ["weights", "sample_weight"])
+def test_weights_are_explained(word):
+    with pytest.raises(TypeError, match="how much one row can move the model"):
+        private_coefficients(
+            patients(50), schema("age", "stay"), "stay", epsilon=1.0, **{word: np.ones(50)}
+        )
+
+
+# What users see ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def odds():
+    return private_coefficients(
+        patients(20_000), schema("age", "ward", "ill"), "ill", epsilon=3.0, random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def with_nobody():
+    """Coefficients with a category that no row has, by target, and the warning about it.
+
+    One in ten releases or fewer has an interval, which is long: none of 20 once in 1e20.
+    """
+    frame, found = patients(20_000), {}
+    for target in ("ill", "stay"):
+        asked = schema("age", target) | {"ward": ["A", "B", "C", "nobody"]}
+        for _ in range(20):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                found[target] = private_coefficients(frame, asked, target, epsilon=3.0)
+            if told:
+                break
+        (found[target, "told"],) = (str(one.message) for one in told)
+    return found
+
+
+@pytest.mark.parametrize("target", ["ill", "stay"])
+def test_a_number_without_an_interval_is_hidden(with_nobody, target):
+    found = with_nobody[target]
+    hidden = np.array([term == "ward[nobody]" for term in found.terms])
+    np.testing.assert_array_equal(found.hidden, hidden)
+    np.testing.assert_array_equal(np.isnan(found.estimate), hidden)
+    np.testing.assert_array_equal(np.isnan(found.p_value), hidden)
+    frame = found.to_frame().set_index("term")
+    assert frame.loc["ward[nobody]", ["estimate", "std_error", "p_value"]].isna().all()
+    if target == "ill":
+        assert np.isnan(found.odds_ratio[hidden]).all()
+        assert math.isnan(frame.loc["ward[nobody]", "odds_ratio"])
+    # What was released is still there.
+    raw = found.released.estimate
+    assert np.isfinite(raw).all()
+    np.testing.assert_array_equal(raw[~hidden], found.estimate[~hidden])
+    line = next(line for line in str(found).splitlines() if line.startswith("ward[nobody]"))
+    assert set(line.split()[1:]) == {"–"} and "without an interval" in str(found)
+    assert "<td style='text-align:right'>–</td>" in found._repr_html_()
+    assert "inf" not in str(found)
+
+
+@pytest.mark.parametrize("target", ["ill", "stay"])
+def test_a_warning_names_what_is_hidden_and_why(with_nobody, target):
+    told = with_nobody[target, "told"]
+    assert "no interval, and no estimate: ward[nobody]. Few rows have ward[nobody]" in told
+    assert "oise" not in told and ("one outcome" in told) == (target == "ill")
+
+
+def moments(few=0.0, z=0.1, noise=1e-4):
+    """Equations of a constant, a category with a share of rows, and a number, with their terms."""
+    slope = np.array([[1.0, few, 0.5], [few, few, 0.5 * few], [0.5, 0.5 * few, 0.25 + z]])
+    made = Equations(
+        *(np.zeros(3), np.zeros(3), slope, slope),
+        n=1000,
+        score_noise=1e-6,
+        slope_noise=noise**2 / 2,
+        moment_noise=noise,
+        spread=np.eye(3),
+    )
+    names = [("Intercept", None), ("ward", "C"), ("z", None)]
+    terms = (
+        Term(f"{a}[{b}]" if b else a, np.eye(3)[i], 1.0, 0.0, a, b)
+        for i, (a, b) in enumerate(names)
+    )
+    return made, list(terms)
+
+
+@pytest.mark.parametrize(
+    ("options", "causes"),
+    [
+        ({}, ["noise", "few", "noise"]),
+        ({"few": 0.3}, ["noise", "noise", "noise"]),
+        ({"few": 0.3, "z": 0.001}, ["noise", "noise", "still"]),
+        ({"z": 0.001}, ["noise", "few", "still"]),
+        # Noise that may hide all of it is to blame.
+        ({"z": 0.001, "noise": 0.1}, ["noise", "noise", "noise"]),
+        ({"few": -0.5, "z": -0.5, "noise": 0.1}, ["noise", "noise", "noise"]),
+    ],
+)
+def test_causes_are_those_that_released_numbers_show(options, causes):
+    made, terms = moments(**options)
+    assert [_cause(made, term) for term in terms] == causes
+    told = " ".join(_causes(made, terms, "linear"))
+    assert ("Few rows have ward[C]: merge" in told) == ("few" in causes)
+    assert ("Rows hardly vary in z within" in told) == ("still" in causes)
+    assert ("Noise hides" in told) == ("noise" in causes[1:])
+
+
+def test_log_odds_that_are_not_known_are_not_blamed_on_noise_alone(odds):
+    equations, terms = odds.released
+    (told,) = _causes(replace(equations, moved=9.0), [*terms], "logistic")
+    assert "tell the classes apart nearly always" in told and "Noise hides" not in told
+
+
+def test_a_category_that_no_row_has_is_named_without_privacy():
+    asked = schema("age", "stay") | {"ward": ["A", "B", "C", "nobody"]}
+    with pytest.warns(UserWarning, match=r"no row has ward\[nobody\]") as told:
+        found = private_coefficients(patients(2000), asked, "stay", epsilon=math.inf)
+    assert len(told) == 1 and found.hidden.sum() == 1
+
+
+@pytest.mark.parametrize("target", ["ill", "stay"])
+def test_a_forest_has_the_name_alone_of_what_is_hidden(with_nobody, target):
+    pytest.importorskip("matplotlib")
+    found = with_nobody[target]
+    display = found.plot()
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == list(found.terms[1:])
+    drawn = np.flatnonzero(~found.hidden[1:])
+    np.testing.assert_array_equal(display.points_.get_ydata(), drawn)
+    segments = display.lines_.get_segments()
+    assert [segment[0, 1] for segment in segments] == drawn.tolist()
+    low, high = sorted(display.ax_.get_ylim())
+    assert low < 0 and high > len(names) - 1
+
+
+def test_a_forest_of_hidden_numbers_has_names_alone():
+    pytest.importorskip("matplotlib")
+    ends = {"low": [-np.inf] * 2, "high": [np.inf] * 2}
+    display = CoefficientDisplay(terms=["a", "b"], estimate=[np.nan] * 2, **ends).plot()
+    assert len(display.points_.get_xdata()) == 0 and len(display.ax_.get_yticks()) == 2
+
+
+def test_a_frame_has_references_and_what_each_row_is_about(odds):
+    frame = odds.to_frame()
+    assert list(frame) == [
+        *("term", "variable", "level", "is_reference", "estimate", "low", "high", "std_error"),
+        *("p_value", "odds_ratio", "odds_ratio_low", "odds_ratio_high"),
+    ]
+    assert list(frame["term"]) == [
+        *("Intercept", "age", "age[missing]", "ward[A]", "ward[B]", "ward[C]")
+    ]
+    assert list(frame["variable"]) == ["Intercept", "age", "age", "ward", "ward", "ward"]
+    assert list(frame["level"]) == [None, None, "missing", "A", "B", "C"]
+    assert list(np.flatnonzero(frame["is_reference"])) == [3]
+    assert (frame.loc[3, "estimate"], frame.loc[3, "odds_ratio"]) == (0, 1)
+    assert frame.loc[3, ["low", "std_error", "p_value", "odds_ratio_high"]].isna().all()
+
+
+def test_levels_that_are_numbers_stay_what_they_are():
+    frame = patients(2000)
+    frame["sex"] = np.arange(2000) % 2
+    asked = schema("age", "stay") | {"sex": Categories([0, 1])}
+    found = private_coefficients(frame, asked, "stay", epsilon=math.inf).to_frame()
+    assert list(found["level"]) == [None, None, "missing", 0, 1]
+    assert type(found["level"][4]) is int
+
+
+def test_p_values_say_what_intervals_say(odds):
+    """A value below 1 - level, and an interval without 0, but for what is at the edge of it."""
+    for level in (0.5, 0.8, 0.95, 0.999):
+        found = odds.at_level(level)
+        np.testing.assert_array_equal(found.p_value, odds.p_value)
+        excluded = (found.low > 0) | (found.high < 0)
+        clear = np.abs(found.p_value - (1 - level)) > 0.02 * (1 - level)
+        np.testing.assert_array_equal((found.p_value < 1 - level)[clear], excluded[clear])
+
+
+def test_without_privacy_p_values_and_errors_are_those_of_the_sandwich():
+    frame = patients(2000)
+    found = private_coefficients(frame, schema("age", "ward", "stay"), "stay", epsilon=math.inf)
+    X, y = plain(frame), frame["stay"].to_numpy()
+    weights = np.linalg.lstsq(X, y, rcond=None)[0]
+    errors = sandwich(X, y, weights)
+    expected = 2 * norm.sf(np.abs(weights) / errors)
+    np.testing.assert_allclose(found.p_value, expected, rtol=1e-4, atol=1e-12)
+    told = found.at_level(0.8, simultaneous=True).to_frame()
+    told = told[~told["is_reference"]]["std_error"]
+    np.testing.assert_allclose(told, errors, rtol=1e-6)
+
+
+def test_numbers_are_printed_as_papers_do(odds):
+    lines = {line[:13].strip(): line[13:].split() for line in str(odds).splitlines()[2:]}
+    assert lines["ward[A]"] == ["0", "1", "(reference)"]
+    assert lines["ward[B]"][-1] == "<0.001" and 0 <= float(lines["ward[C]"][-1].strip("<>")) <= 1
+    for term, at in (("ward[B]", 4), ("ward[C]", 4)):
+        numbers = [lines[term][at], lines[term][at + 1], lines[term][at + 3]]
+        assert all(len(number.partition(".")[2]) >= 2 for number in numbers)
+        assert len(set(numbers)) == 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ratio", "printed"),
+    [
+        ((1.0023, 0.9961, 1.0108), True, ["1.00", "1.00 to 1.01"]),
+        ((1.0023, 1.0021, 1.0025), True, ["1.0023", "1.0021 to 1.0025"]),
+        ((0.0213, 0.0001, 0.5), True, ["0.02", "<0.01 to 0.50"]),
+        ((150.0, 20.0, 2500.4), True, ["150.00", "20.00 to 2,500"]),
+        ((2.7, 0.0, math.inf), True, ["–", "–"]),
+        ((0.0002, 0.00011, 0.00029), False, ["0.00020", "0.00011 to 0.00029"]),
+        ((-0.001, -3.2, 3.1), False, ["0.0", "-3.2 to 3.1"]),
+        ((1234.5, 1100.0, 1369.0), False, ["1234", "1100 to 1369"]),
+        ((math.nan, -math.inf, math.inf), False, ["–", "–"]),
+        ((math.nan, -math.inf, 3.0), False, ["–", "-inf to 3"]),
+        ((2.0, 2.0, 2.0), False, ["2", "2 to 2"]),
+        ((2e12, 1e12, 3e12), False, ["2e+12", "1e+12 to 3e+12"]),
+    ],
+)
+def test_an_interval_is_never_rounded_to_a_point(numbers, ratio, printed):
+    assert as_estimate(*numbers, ratio=ratio) == printed
+
+
+def test_units_scale_coefficients_and_cost_nothing(odds):
+    with PrivacyLedger(3.0, 1e-5) as ledger:
+        asked = (patients(20_000), schema("age", "ward", "ill"), "ill")
+        at_once = private_coefficients(*asked, epsilon=3.0, units={"age": 10})
+        plain = at_once.in_units({})
+        again = plain.in_units({"age": 10})
+    assert len(ledger.entries) == 1
+    assert plain.terms[1] == "age" and again.terms == at_once.terms
+    assert at_once.terms == ("Intercept", "age, per 10", "age[missing]", "ward[B]", "ward[C]")
+    assert (at_once.units, plain.units) == ({"age": 10}, {})
+    for name in ("estimate", "low", "high"):
+        ratio = getattr(at_once, name) / getattr(plain, name)
+        np.testing.assert_allclose(ratio, [1, 10, 1, 1, 1])
+        np.testing.assert_array_equal(getattr(at_once, name), getattr(again, name))
+    np.testing.assert_allclose(at_once.odds_ratio[1], plain.odds_ratio[1] ** 10)
+    np.testing.assert_allclose(at_once.p_value, plain.p_value)
+    assert at_once.at_level(0.5).terms == at_once.terms
+    assert at_once.at_level(0.5).in_units({}).level == 0.5
+    assert list(at_once.to_frame()["variable"][:2]) == ["Intercept", "age"]
+    assert "\nage, per 10 " in str(at_once)
+    with pytest.raises(ValueError, match="Did you mean 'age'"):
+        odds.in_units({"Age": 10})
+
+
+def test_a_linear_probability_model_is_called_so():
+    """By the range of the target, which is public: values themselves are not looked at."""
+    X = np.random.default_rng(0).uniform(size=(5000, 1))
+    for high, told in ((1, True), (2, False)):
+        found = private_coefficients(
+            X, target=X[:, 0] > 0.5, bounds=(0, 1), target_bounds=(0, high), epsilon=1.0
+        )
+        assert ("this is a linear probability model" in str(found)) == told
+
+
+def test_the_guarantee_is_below_in_the_same_words(odds):
+    line = footnote(odds.privacy_)
+    assert line.startswith("(epsilon = 3, delta = 5e-06)-differentially private per row")
+    assert line.endswith("; 20,000 rows.")
+    assert str(odds).endswith(f"\n{line}") and odds._repr_html_().endswith(f"<p>{line}</p>")
 
 
 # Sums that one record moves little ---------------------------------------------------------------
@@ -319,7 +597,7 @@ def test_a_cut_reaches_its_bound_and_leaves_what_is_within():
     )
 
 
-@pytest.mark.filterwarnings("ignore:noise hides:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:these coefficients have no:dpsubspace.PrivacyWarning")
 def test_the_test_accepts_what_intervals_have():
     """Benchmarks ask the test, and users see the interval."""
     columns = schema("ward", "ill")

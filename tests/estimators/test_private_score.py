@@ -39,6 +39,7 @@ from dpsubspace import (
     private_score,
     tabular_pipeline,
 )
+from dpsubspace._core.accounting.guarantee import footnote
 from dpsubspace._core.statistics.score_metrics import Summed
 from dpsubspace.metrics import PrivateScore
 
@@ -712,7 +713,12 @@ def test_several_scores_are_a_dict():
         scores["f1"]
     again = pickle.loads(pickle.dumps(scores))
     assert [*again] == [*scores] and again.privacy_ == scores.privacy_
-    assert str(scores).splitlines() == [str(scores["accuracy"]), str(scores["roc_auc"])]
+    lines = [str(scores[name]).splitlines() for name in ("accuracy", "roc_auc")]
+    told = footnote(scores.privacy_)
+    assert [line[1:] for line in lines] == [[told]] * 2 and told.endswith("; 300 rows.")
+    assert str(scores).splitlines() == [lines[0][0], lines[1][0], told]
+    assert scores._repr_html_() == f"<p>{'<br>'.join(str(scores).splitlines())}</p>"
+    assert scores["roc_auc"]._repr_html_() == f"<p>{'<br>'.join(lines[1])}</p>"
 
 
 def test_a_ledger_takes_a_score_as_it_is():
@@ -755,7 +761,7 @@ def test_without_noise_scores_of_groups_are_those_of_their_rows(names):
             rows = where == side
             assert float(score) == pytest.approx(EXACT[name](Linear(), X[rows], y[rows]))
             assert score.n is None and score.low <= score.value <= score.high
-    line, left, _ = str(found[names[0]]).splitlines()
+    line, left, *_ = str(found[names[0]]).splitlines()
     assert line.startswith(f"{names[0]} ") and left.startswith("  'left': 0.")
 
 

@@ -18,6 +18,7 @@ from dpsubspace import (
     private_counts,
     private_summary,
 )
+from dpsubspace._core.accounting.guarantee import footnote
 from dpsubspace._core.rows.records import NullRecords, check_groups
 from dpsubspace._core.statistics.table_cells import (
     CountNoise,
@@ -305,8 +306,10 @@ def test_counts_print_as_a_table():
     found = private_counts(FRAME, SCHEMA, ["ward", "sex"], epsilon=1.0, random_state=0)
     lines = repr(found).split("\n")
     assert lines[0] == "Rows by ward and sex (n = 4,000; 95% intervals, for noise alone)"
-    assert lines[1].split() == ["ward", "sex", "count", "low", "high"] and len(lines) == 14
+    assert lines[1].split() == ["ward", "sex", "count", "low", "high"] and len(lines) == 16
+    assert lines[-2:] == ["", footnote(found.privacy_)]
     assert found._repr_html_().count("<tr>") == 13
+    assert found._repr_html_().endswith(f"<p>{footnote(found.privacy_)}</p>")
     with pytest.warns(PrivacyWarning):
         long = private_counts(FRAME, SCHEMA, ["ward", "age"], bins=900, epsilon=0.01)
     assert "more cells: see to_frame()" in repr(long) and "more cells" in long._repr_html_()
@@ -613,6 +616,8 @@ def test_summaries_print_as_a_table():
     assert text.startswith("Summary of 4,000 rows by sex (95% intervals, for noise alone)\n")
     for name in ("age, mean", "lactate, missing", "ward, B", "drug, missing"):
         assert f"\n{name} " in text
+    assert text.endswith(f"\n\n{footnote(found.privacy_)}")
+    assert found._repr_html_().endswith(f"<p>{footnote(found.privacy_)}</p>")
     assert found._repr_html_().count("<th ") == 4  # a name, two groups, and rows of no group
     exact = repr(private_summary(FRAME, SCHEMA, epsilon=INF))
     assert f"\nward, A{'':20}" in exact and "(" not in exact.split("\n")[3]

@@ -108,9 +108,10 @@ def test_ledger_of_a_block_is_reported():
 
 def test_what_was_released_prints_as_text(model):
     scores = private_score(model, X[300:], Y[300:], metric=["accuracy", "roc_auc"], epsilon=1.0)
-    first, second = str(scores).splitlines()
+    first, second, below = str(scores).splitlines()
     assert first.startswith("accuracy = ")
     assert second.startswith("roc_auc = ")
+    assert below.startswith("(epsilon = 1)-differentially private per row")
     assert str(scores.privacy_).startswith("(epsilon = 1)-differentially private per row")
     median = private_quantile(X[:, 0], 0.5, bounds=(-4, 4), epsilon=1.0)
     assert str(median).startswith(f"{median.value}\n(epsilon = 1, delta = 1e-05)-")

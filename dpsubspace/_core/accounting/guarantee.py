@@ -479,6 +479,14 @@ class PrivacyGuarantee:
         return f"<table><caption><b>{html.escape(self._headline())}</b></caption>{rows}</table>"
 
 
+def footnote(said: PrivacyGuarantee | None) -> str:
+    """Return the line below what is printed of a result: its guarantee, and how many records."""
+    if said is None:  # a result that was made by hand, or a part of one
+        return ""
+    size = "" if said.n_samples is None else f"; {said.n_samples:,} {said.unit}s"
+    return f"{said._headline()}{size}."
+
+
 class PrivateResult:
     """Result of a private function, with its guarantee as ``privacy_``."""
 

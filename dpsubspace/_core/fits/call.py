@@ -42,11 +42,12 @@ _STOPPING = (
 _STEPS = "every step has a cost, so that all of them are done: set `n_iter`, or leave it at 'auto'"
 _NO_PENALTY = "there is no penalty to set: weights are shrunk by as much as the noise asks for"
 _LEVEL = "pass the shares as `level`, such as level=[0.25, 0.75]"
+_WEIGHT = (
+    "a weight would change how much one row can move the model, which is the same for all rows."
+    " Classifiers take public weights of classes as `class_weight`"
+)
 _INSTEAD = {
-    "sample_weight": (
-        "a weight would change how much one row can move the model, which is the same for all rows."
-        " Classifiers take public weights of classes as `class_weight`"
-    ),
+    **dict.fromkeys(["sample_weight", "weights"], _WEIGHT),
     "early_stopping": _STOPPING,
     "validation_fraction": _STOPPING,
     "n_iter_no_change": _STOPPING,

@@ -41,6 +41,8 @@ class Term:
     direction: np.ndarray = field(repr=False)
     factor: float
     shift: float = 0.0
+    variable: str = ""  # Column that it is about
+    level: Any = None  # Category, or "missing"; None for a number
 
     def at(self, found: Interval) -> Interval:
         return Interval(*(self.shift + self.factor * x for x in found))
@@ -156,29 +158,37 @@ class Coding:
         """Coefficients in the order of the columns of the design."""
         linear = self.family == "linear"
         middle, unit = middle_of(self.schema[self.target]) if linear else (0.0, 1.0)
-        names, factors, places = [INTERCEPT], [unit], [0.0]
+        whose: list[tuple[str, Any]] = [(INTERCEPT, None)]
+        factors, places = [unit], [0.0]
         for name, kind in self._features():
             if name in self.schema.numbers:
                 of_name, half = middle_of(kind)
-                names, factors = [*names, name], [*factors, unit / half]
+                whose, factors = [*whose, (name, None)], [*factors, unit / half]
                 places.append(of_name / half)
             else:
                 others = self._others(name)
-                names += [f"{name}[{value}]" for value in others]
+                whose += [(name, value) for value in others]
                 factors, places = factors + [unit] * len(others), places + [0.0] * len(others)
             if kind.missing:
-                names, factors, places = (
-                    [*names, f"{name}[missing]"],
+                whose, factors, places = (
+                    [*whose, (name, "missing")],
                     [*factors, unit],
                     [*places, 0.0],
                 )
-        directions = np.eye(len(names))
+        directions = np.eye(len(whose))
         # The intercept refers to a row of zeros in the units of the table.
         directions[0] -= places
         return tuple(
-            Term(name, direction, factor, middle if i == 0 else 0.0)
-            for i, (name, direction, factor) in enumerate(
-                zip(names, directions, factors, strict=True)
+            Term(
+                name if level is None else f"{name}[{level}]",
+                direction,
+                factor,
+                middle if i == 0 else 0.0,
+                name,
+                level,
+            )
+            for i, ((name, level), direction, factor) in enumerate(
+                zip(whose, directions, factors, strict=True)
             )
         )
 

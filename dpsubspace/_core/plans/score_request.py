@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult
+from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
 from dpsubspace._core.fits.composites import opened
 from dpsubspace._core.ground.checks import shown
 from dpsubspace._core.rows.records import check_order
@@ -46,9 +47,9 @@ _DISPLAYS = {
 class PrivateScore(PrivateResult):
     """A metric of a model on private rows, with an interval for noise and sampling.
 
-    ``float(score)`` is its value, and printing shows the interval. A function that returns one can
-    be the `scoring` of scikit-learn, which takes the larger score for the better one: of losses
-    and errors ask for the negative, such as "neg_log_loss".
+    ``float(score)`` is its value, and printing shows the interval and the guarantee. A function
+    that returns one can be the `scoring` of scikit-learn, which takes the larger score for the
+    better one: of losses and errors ask for the negative, such as "neg_log_loss".
 
     Parameters
     ----------
@@ -160,6 +161,14 @@ class PrivateScore(PrivateResult):
         return imported(display).from_released(self, ax=ax, **plot_params)
 
     def __str__(self) -> str:
+        return "\n".join(filter(None, [self._lines, footnote(self.privacy_)]))
+
+    def _repr_html_(self) -> str:
+        return _as_paragraph(str(self))
+
+    @property
+    def _lines(self) -> str:
+        """The score, and a line for each group."""
         about = "" if self.pos_label is None else f" of class {self.pos_label!r}"
         groups = (f"  {level!r}: {score._words}" for level, score in (self.by or {}).items())
         between = " of " if np.ndim(self.value) else " = "
@@ -201,7 +210,14 @@ class PrivateScores(dict[str, PrivateScore], PrivateResult):
         return type(self), (dict(self.items()), self.privacy_)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.values()))
+        return "\n".join([*(score._lines for score in self.values()), footnote(self.privacy_)])
+
+    def _repr_html_(self) -> str:
+        return _as_paragraph(str(self))
+
+
+def _as_paragraph(text: str) -> str:
+    return f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>"
 
 
 # Groups -----------------------------------------------------------------------------------------
