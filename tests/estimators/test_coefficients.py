@@ -350,6 +350,7 @@ def moments(few=0.0, z=0.1, noise=1e-4):
         slope_noise=noise**2 / 2,
         moment_noise=noise,
         spread=np.eye(3),
+        basis=np.eye(3),
     )
     names = [("Intercept", None), ("ward", "C"), ("z", None)]
     terms = (

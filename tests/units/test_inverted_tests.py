@@ -65,23 +65,24 @@ def dense_statistics(own, fixed, held):
     """
     p, c = len(own.score), own.slope_noise
     rest = np.linalg.svd(fixed, full_matrices=True)[0][:, fixed.shape[1] :]
-    prior = np.linalg.inv(rest.T @ own.spread @ rest)
+    moves = own.spread @ fixed @ np.linalg.inv(fixed.T @ own.spread @ fixed)
+    prior = np.linalg.inv(rest.T @ (own.spread - moves @ fixed.T @ own.spread) @ rest)
     values, vectors = np.linalg.eigh(own.slope)
     positive = (vectors * np.maximum(values, math.sqrt(c))) @ vectors.T
     base = own.residual * positive / own.n + own.score_noise * np.eye(p)
     x = np.zeros(p - len(held))
     for turn in range(8):
-        d = fixed @ held + rest @ x
-        square = held @ held + max(x @ x, own.length)
+        d = moves @ held + rest @ x
+        square = max(d @ d, (moves @ held) @ (moves @ held) + own.length)
         inverse = np.linalg.inv(base + c * (square * np.eye(p) + np.outer(d, d)))
         u = inverse @ (own.score - own.slope @ d)
         guess = own.slope + c * (np.outer(u, d) + np.outer(d, u))
         weighted = rest.T @ guess @ inverse
-        goal = weighted @ (own.score - own.slope @ fixed @ held)
+        goal = weighted @ (own.score - own.slope @ moves @ held)
         found = np.linalg.solve(weighted @ own.slope @ rest + prior, goal)
         x = x + (1.0 if turn < 2 else 0.5) * (found - x)
-    m = own.score - own.slope @ (fixed @ held + rest @ x)
-    others, first = guess @ rest, guess @ fixed
+    m = own.score - own.slope @ (moves @ held + rest @ x)
+    others, first = guess @ rest, guess @ moves
     part = np.linalg.solve(others.T @ inverse @ others + prior, others.T @ inverse @ first)
     along = first.T @ inverse @ m - part.T @ (others.T @ inverse @ m - prior @ x)
     variance = first.T @ inverse @ first - part.T @ (others.T @ inverse @ first)

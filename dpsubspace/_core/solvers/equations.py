@@ -259,7 +259,8 @@ def _as_released(
     centres = moment[places] / shares[:, None]
     centres = np.clip(centres, np.where(design.numbers, -1.0, 0.0), 1.0)
     centres[:, 0], centres[np.arange(len(places)), places] = 1.0, 1.0
-    rare = shares * np.maximum(0.0, 1 - 2 * shares)
+    seen = np.maximum(columns.means[places - 1] - columns.noise, 0.0)
+    rare = seen * np.maximum(0.0, 1 - 2 * seen)
     return ReleasedRows(mean, covariance, rare, centres @ basis)
 
 

@@ -279,20 +279,20 @@ class _Tests:
     """Tests of values of t sets of q combinations; other weights have the values that fit best.
 
     All is in the basis of the eigenvectors of H, where the covariance `base` of the score at
-    `about` is diagonal as well. With the combinations F of a set, the covariance of the other
-    weights is ``S = P spread P`` with ``P = I - F F^T``.
+    `about` is diagonal as well. If the combinations F of a set have given values, the weights have
+    the mean ``M values`` under their prior, and the covariance S, of which ``F^T S`` is 0.
     """
 
     own: Equations  # in this basis
     slope: np.ndarray  # (p,): eigenvalues of H
-    fixed: np.ndarray  # (t, p, q): F, orthonormal
+    moves: np.ndarray  # (t, p, q): M
     ways: np.ndarray  # (t, p, q): directions in which the combinations alone move the score
     base: np.ndarray  # (t, p)
     # (t, p, q), (t, q): vectors, and factors of their squares. These are the part of the variance
     # of scores that differs between the ways, which `base` does not have.
     apart: np.ndarray
     factors: np.ndarray
-    prior: np.ndarray  # (t, p, p): inverse of S among the other weights
+    prior: np.ndarray  # (p, p): inverse of S where ``F^T x`` is 0
     # (t, p), (t, p, p): eigenvalues and eigenvectors of ``base + H S H``, here called U.
     values: np.ndarray
     turn: np.ndarray
@@ -303,13 +303,13 @@ class _Tests:
     def of(cls, own: Equations, fixed: np.ndarray) -> _Tests:
         slope, turn = np.linalg.eigh(own.slope)
         own, fixed = own.turned(turn), turn.T @ fixed
-        root, prior = _others(own, fixed)
+        moves, root = _others(own, fixed)
         far = slope[:, None] * root
         right = own.residual * np.maximum(slope, math.sqrt(own.slope_noise))
         # Before any test: the covariance of the score, whatever the other weights are.
         noise = own.score_noise + own.slope_noise * own.length
         whole = np.diag(right / own.n + noise) + far @ _t(far)
-        ways, ratios = _heterogeneity(own, np.linalg.solve(whole, slope[:, None] * fixed), right)
+        ways, ratios = _heterogeneity(own, np.linalg.solve(whole, slope[:, None] * moves), right)
         mean = ratios.mean(axis=1, keepdims=True)
         base = mean * right / own.n + own.score_noise
         # Singular values keep the digits of small eigenvalues beside large ones.
@@ -321,12 +321,12 @@ class _Tests:
         return cls(
             own=own,
             slope=slope,
-            fixed=fixed,
+            moves=moves,
             ways=ways,
             base=base,
             apart=apart,
             factors=ratios - mean,
-            prior=prior,
+            prior=np.linalg.inv(np.asarray(own.spread)),
             values=roots**2,
             turn=vectors,
             reach=reach,
@@ -334,14 +334,15 @@ class _Tests:
         )
 
     def only(self, chosen: list[int]) -> _Tests:
-        """Return some of the tests: all fields but the first two have a row for each."""
-        rest = {field.name: getattr(self, field.name)[chosen] for field in fields(self)[2:]}
-        return replace(self, **rest)
+        """Return some of the tests."""
+        common = ("own", "slope", "prior")
+        each = [field.name for field in fields(self) if field.name not in common]
+        return replace(self, **{name: getattr(self, name)[chosen] for name in each})
 
     def started(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return estimates of single combinations, about their deviations, and which are weak."""
         own, c = self.own, self.own.slope_noise
-        first, way = self.fixed[:, :, 0], self.ways[:, :, 0]
+        first, way = self.moves[:, :, 0], self.ways[:, :, 0]
         way = way / np.linalg.norm(way, axis=1, keepdims=True)
         move = (way * self.slope * first).sum(axis=1)
         turned = (way[:, None] @ self.turn)[:, 0]
@@ -373,11 +374,11 @@ class _Tests:
 
         Values are (t, k, q), and results (t, k). With ``m = g - H d``, its covariance
         ``V = base + c (|d|^2 I + d d^T)`` and ``u = V^{-1} m``, the best guess of H is
-        ``D = H + c (u d^T + d u^T)``, which is independent of m. Here ``d = F values + x``, and
-        other weights x solve ``x = S D^T u``, by rounds. The statistic is that of ``F^T D^T u``,
+        ``D = H + c (u d^T + d u^T)``, which is independent of m. Here ``d = M values + x``, and
+        other weights x solve ``x = S D^T u``, by rounds. The statistic is that of ``M^T D^T u``,
         without the part that the others may move, with its covariance.
         """
-        held = values @ _t(self.fixed)
+        held = values @ _t(self.moves)
         goal, x = (self.own.score - self.slope * held) @ self.turn, np.zeros_like(held)
         now = self._round(held, x, goal)
         for turn in range(_ROUNDS - 1):
@@ -393,7 +394,7 @@ class _Tests:
         """
         own, c, k = self.own, self.own.slope_noise, held.shape[1]
         d = held + x
-        square = (held**2).sum(axis=2) + np.maximum((x**2).sum(axis=2), own.length)
+        square = np.maximum((d**2).sum(axis=2), (held**2).sum(axis=2) + own.length)
         more, d = c * square[:, :, None], d[:, :, None]
         m = own.score - self.slope * d
         u = _solved(self.base[:, None] + more, c * d, d, m)
@@ -416,16 +417,16 @@ class _Tests:
         The part that others may move is left out if m has the covariance ``V + D S D^T``. This is
         ``base + H S H`` but for a multiple of I and a rank of four.
         """
-        c, q = self.own.slope_noise, self.fixed.shape[2]
+        c, q = self.own.slope_noise, self.moves.shape[2]
         m = self.own.score - self.slope * (held + x)
         misfit = (now.pair[:, :, 0] * m).sum(axis=2) + (x @ self.prior * x).sum(axis=2)
         four = np.concatenate([now.turned, now.reached], axis=2)
         factor = c * np.broadcast_to(np.eye(4)[::-1], (*x.shape[:2], 4, 4))
         factor[:, :, :2, :2] = c**2 * (now.pair @ _t(now.spread))[:, :, ::-1, ::-1]
         factor[:, :, 1, 1] += c
-        # Rows are D F and ``m + D x``: those of H first, then what D has beside it.
-        moved = (_t(self.slope[:, None] * self.fixed) @ self.turn)[:, None]
-        moved = moved + c * _t(now.pair[:, :, ::-1] @ self.fixed[:, None]) @ now.turned
+        # Rows are D M and ``m + D x``: those of H first, then what D has beside it.
+        moved = (_t(self.slope[:, None] * self.moves) @ self.turn)[:, None]
+        moved = moved + c * _t(now.pair[:, :, ::-1] @ self.moves[:, None]) @ now.turned
         rest = c * (x[:, :, None] @ _t(now.pair[:, :, ::-1])) @ now.turned
         rows = np.concatenate([moved, goal[:, :, None] + rest], axis=2)
         solved = _solved(now.diagonal, factor @ four, four, rows)
@@ -467,13 +468,17 @@ def _t(matrices: np.ndarray) -> np.ndarray:
 
 
 def _others(own: Equations, fixed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a root of the covariance of other weights than `fixed` (t, p, q), and its inverse."""
+    """Return how weights follow values of combinations `fixed` (t, p, q), and a root of the rest.
+
+    These are the regression of all weights on the combinations by their prior covariance, (t, p,
+    q), and a root of the covariance of what is left, (t, p, p).
+    """
     if own.spread is None:
         raise RuntimeError("the test of noisy equations needs the spread of weights.")
-    root, inverse = np.linalg.cholesky(own.spread), np.linalg.inv(own.spread)
-    most = inverse @ fixed
-    prior = inverse - most @ np.linalg.solve(_t(fixed) @ most, _t(most))
-    return root - fixed @ (_t(fixed) @ root), prior
+    root = np.linalg.cholesky(own.spread)
+    seen = np.linalg.qr(root.T @ fixed)
+    moves = root @ (seen[0] @ np.linalg.inv(_t(seen[1])))
+    return moves, root - (root @ seen[0]) @ _t(seen[0])
 
 
 def _heterogeneity(
