@@ -20,9 +20,20 @@ from dpsubspace import (
 )
 from dpsubspace._core.accounting.guarantee import footnote
 from dpsubspace._core.plans.coefficients import Term
-from dpsubspace._core.rows.records import check_groups
-from dpsubspace._core.solvers import equations
-from dpsubspace._core.solvers.equations import Design, parts_of
+from dpsubspace._core.rows.records import Records, check_groups
+from dpsubspace._core.solvers.design import (
+    SIZES,
+    Design,
+    column_sum_of,
+    curvature_sum,
+    mass_sum,
+    moment_of_scores,
+    moment_sum,
+    score_sum_of,
+    size_counts,
+)
+from dpsubspace._core.solvers.equations import parts_of
+from dpsubspace._core.solvers.slopes import Slope
 from dpsubspace._core.statistics.inverted_tests import Equations, accepted_along
 from dpsubspace.statistics import CoefficientDisplay
 from dpsubspace.statistics._coefficients import _cause, _causes
@@ -539,37 +550,44 @@ def test_the_guarantee_is_below_in_the_same_words(odds):
 # Sums that one record moves little ---------------------------------------------------------------
 
 
+def rows_of_tables(rng, n):
+    """Rows of a constant, three numbers and two categories, and the columns that are numbers."""
+    numbers = rng.choice([-1.0, 1.0, 0.2], size=(n, 3))
+    values = np.eye(3)[rng.integers(0, 3, n)][:, :2], np.eye(2)[rng.integers(0, 2, n)][:, :1]
+    return np.column_stack([np.ones(n), numbers, *values]), np.arange(6) % 5 < 4, 6
+
+
 @pytest.mark.parametrize("family", ["linear", "logistic"])
 @pytest.mark.parametrize("persons", [False, True])
 def test_one_record_moves_sums_by_no_more_than_their_bounds(family, persons):
-    """A record is taken out or replaced, of the longest rows and with residuals beyond any cut."""
+    """A record is taken out or replaced, by far longer rows and residuals than any cut."""
     rng = np.random.default_rng(0)
-    rows = np.where(rng.random((40, 5)) < 0.5, -1.0, rng.uniform(-1, 1, (40, 5)))
-    rows[:, 0] = 1.0
-    rows[::3, 1:] = np.sign(rows[::3, 1:])
-    residuals = rng.choice([-2.5, -1.0, 0.03, 0.9, 2.5], size=40)
-    residuals = residuals if family == "linear" else np.clip(residuals, -1, 1)
-    names = np.repeat(np.arange(20), 2) if persons else None
-    records = check_groups(names, rows)
+    table, _, size = rows_of_tables(rng, 40)
+    basis = rng.normal(size=(6, 6)) * np.array([0.01, 1.0, 1.0, 3.0, 10.0, 100.0])
+    rows, e = table @ basis, rng.choice([-2.5, -1.0, 0.0, 0.03, 0.9, 2.5], size=40)
     of_record = np.repeat(np.arange(20), 2) if persons else np.arange(40)
-    far = np.concatenate([rows[:2], -rows[:2]]).copy()
-    far[:, 0] = 1.0
-    for most in (0.05, 0.3, 1.0, 2.0):
+    other_rows, other_e = np.concatenate([rows[:3], -rows[3:6], 0 * rows[:1]]), [-2.5, 0.0, 2.5]
+
+    def records(present):
+        of_persons = persons and Records.of_groups(of_record, 20, present)
+        return of_persons or Records.of_rows(40, present)
+
+    for most in (0.05, 1.0, 30.0, 1e4):
         for sum_of in SUMS:
 
-            def total(rows, residuals, sum_of=sum_of, most=most):
-                design = Design(rows, rows[:, 0], 5, family, records, np.ones(5, bool))
-                return sum_of(design, residuals, most)
+            def total(rows, e, present=None, sum_of=sum_of, most=most):
+                known = records(present), np.ones(6, bool)
+                return sum_of(Design(rows, np.zeros(40), size, family, *known), e, most)
 
-            whole = total(rows, residuals)
+            whole = total(rows, e)
             for record in range(3):
-                theirs, other, gone = of_record == record, rows.copy(), residuals.copy()
-                gone[theirs] = 0.0  # brings nothing
-                assert moved(whole, total(rows, gone)) <= whole.norm_bound
-                for z in far:
-                    for e in (-1.0, 1.0, -2.5, 2.5):
-                        other[theirs], gone[theirs] = z, e
-                        assert moved(whole, total(other, gone)) <= whole.replace_bound
+                theirs = of_record == record
+                assert moved(whole, total(rows, e, ~theirs)) <= whole.norm_bound
+                for z in other_rows:
+                    for residual in other_e:
+                        rows_then, e_then = rows.copy(), e.copy()
+                        rows_then[theirs], e_then[theirs] = z, residual
+                        assert moved(whole, total(rows_then, e_then)) <= whole.replace_bound
 
 
 def moved(one, other):
@@ -577,25 +595,43 @@ def moved(one, other):
 
 
 SUMS = [
-    lambda design, e, most: equations.score_sum_of(design, design.cut(e, most), most),
-    equations.mass_sum,
-    lambda design, e, most: equations.square_sum(design, design.cut(e, most), most),
-    lambda design, e, most: equations.moment_of_scores(design, design.cut(e, most), most),
+    lambda design, e, most: score_sum_of(design, design.cut(e, most), most),
+    lambda design, e, most: mass_sum(design, e, most, 0.7 * most),
+    lambda design, e, most: curvature_sum(design, np.abs(e), most),
+    lambda design, e, most: moment_of_scores(design, design.cut(e, most), most),
+    lambda design, e, most: size_counts(design, e, np.abs(e), most),
 ]
+
+
+@pytest.mark.parametrize("family", ["linear", "logistic"])
+def test_sums_of_columns_reach_their_bound_and_no_more(family):
+    """The longest contribution is that of numbers at an end, of listed values and a target of 1."""
+    table, numbers, size = rows_of_tables(np.random.default_rng(0), 500)
+    y = np.random.default_rng(1).choice([-1.0, 1.0] if family == "linear" else [0.0, 1.0], 500)
+    design = Design(table, y, size, family, Records.of_rows(500), numbers)
+    whole, longest = column_sum_of(design), 0.0
+    for row in range(500):
+        present = np.arange(500) != row
+        gone = column_sum_of(replace(design, records=Records.of_rows(500, present)))
+        longest = max(longest, moved(whole, gone))
+    assert longest <= whole.norm_bound
+    assert longest == pytest.approx(whole.norm_bound)
+    assert whole.replace_bound == pytest.approx(2 * whole.norm_bound)
 
 
 def test_a_cut_reaches_its_bound_and_leaves_what_is_within():
     """Bounds that are loose would hide a wrong one."""
-    rows = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-    records = check_groups(None, rows)
+    rows = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    records, e = check_groups(None, rows), np.array([0.9, 0.3, 0.5])
     design = Design(rows, rows[:, 0], 3, "linear", records, np.ones(3, bool))
-    cut = design.cut(np.array([0.9, 0.5]), 0.3)
-    np.testing.assert_allclose(cut, [0.3, 0.5])
+    cut = design.cut(e, 0.6)
+    np.testing.assert_allclose(cut, [0.6 / math.sqrt(3), 0.3, 0.5])
     longest = np.linalg.norm(rows[0] * cut[0])
-    assert longest == pytest.approx(equations.score_sum_of(design, cut, 0.3).norm_bound)
-    assert float(equations.mass_sum(design, np.array([0.9, 0.5]), 0.3).value[0]) == pytest.approx(
-        0.6
-    )
+    assert longest == pytest.approx(score_sum_of(design, cut, 0.6).norm_bound)
+    lost = mass_sum(design, e, 0.6, 2.0)
+    assert float(lost.value[0]) == pytest.approx(0.9 * math.sqrt(3) - 0.6)
+    shortened = rows * design.shortened(np.array([1.0, 0.5, 1.0]), 0.75)[:, None]
+    np.testing.assert_allclose((shortened**2).sum(axis=1), [0.75, 0.25, 0.0])
 
 
 @pytest.mark.filterwarnings("ignore:these coefficients have no:dpsubspace.PrivacyWarning")
@@ -623,11 +659,11 @@ def test_the_test_accepts_what_intervals_have():
 
 def test_a_weight_that_is_far_off_moves_though_all_others_are_at_rest():
     """One prior for all directions would hide it: ten of eleven have a score of 0."""
-    noise, slope = 1e-4, equations._Slope(np.diag(np.full(11, 0.1)), 0.0)
+    noise, slope = 1e-4, Slope(np.diag(np.full(11, 0.1)), 0.0)
     score = np.zeros(11)
     score[-1] = 10 * noise
     move, _ = slope.solved(score, noise**2)
-    assert abs(score - 0.1 * move).max() <= 2.0001 * noise
+    assert abs(score - 0.1 * move).max() <= 1.0001 * noise
     assert (move[:-1] == 0).all()
 
 
@@ -657,7 +693,7 @@ def test_one_more_row_of_a_person_moves_no_other_one_to_another_cell(family, rng
         row, weights = np.append(1.0, rng.uniform(-1, 1, p - 1)), rng.normal(size=p) / p
         alone = design_of_persons(np.tile(row, (1, 1)), [0.0], family, p)
         scores = -alone.residuals(weights)
-        edge = float(rng.choice(equations._EDGES[:-1])) * math.sqrt(p) / float(alone.lengths[0])
+        edge = float(rng.choice(SIZES[:-1])) / float(alone.lengths[0])
         target = float(scores[0]) + edge
         found = []
         for counts in ([1] * 8, *([m, *[1] * 7] for m in (2, 3, 4))):
@@ -665,8 +701,9 @@ def test_one_more_row_of_a_person_moves_no_other_one_to_another_cell(family, rng
             design = design_of_persons(rows, np.full(len(rows), target), family, p, people)
             residuals = design.residuals(weights)
             assert len(set(residuals.tolist())) == 1
-            assert len(set(design.curvature(weights).tolist())) == 1
-            found.append(equations.size_counts(design, residuals).value)
+            slopes = design.slopes(weights)
+            assert len(set(slopes.tolist())) == 1
+            found.append(size_counts(design, residuals, slopes, 1.0).value)
         np.testing.assert_allclose(found[1:], found[:1] * 3, rtol=0, atol=1e-6)
 
 
@@ -731,10 +768,10 @@ def test_sums_make_no_second_copy_of_all_rows(rng):
     residuals = design.targets - 0.5
     calls = {
         "lengths": lambda: design.lengths,
-        "score": lambda: equations.score_sum_of(design, residuals, 1.0),
-        "moment": lambda: equations.moment_sum(rows, 7.0, of_rows),
-        "scores": lambda: equations.moment_of_scores(design, residuals, 1.0),
-        "curvature": lambda: equations.curvature_sum(design, np.zeros(10)),
+        "score": lambda: score_sum_of(design, residuals, 1.0),
+        "moment": lambda: moment_sum(rows, 7.0, of_rows),
+        "scores": lambda: moment_of_scores(design, residuals, 1.0),
+        "curvature": lambda: curvature_sum(design, 1.0, 7.0),
     }
     for name, call in calls.items():
         tracemalloc.start()

@@ -408,6 +408,8 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     largest = ((1 + abs(columns.target)) / place.unit * longest, longest**2)
     doubt = _DOUBTED[design.family]
     counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
+    if not design.kind.linear:
+        counts[0] = np.maximum(counts[0], _of_rare_rows(place)[: len(counts[0])])
     unit = BoundedSum(np.zeros(1), 1.0, 2.0)
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = releases.noise_of("last score", unit, scores) / design.n
@@ -416,6 +418,21 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     curvature = _best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
     mass = _longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
     return _Cuts(score * place.unit, curvature, mass * place.unit)
+
+
+def _of_rare_rows(place: _Place) -> np.ndarray:
+    """Return about how many scores of each size the rows of rare categories have.
+
+    They are too few to be seen beside noise, and all of them are about the same.
+    """
+    rows, found = place.rows, np.zeros(len(SIZES))
+    predicted = place.design.kind.mean(rows.centres @ place.weights)
+    within = max(float(np.trace(rows.covariance)), 0.0)
+    lengths = np.sqrt((rows.centres**2).sum(axis=1) + within)
+    for share, size in ((1 - predicted, predicted), (predicted, 1 - predicted)):
+        cells = np.minimum(np.searchsorted(SIZES, size * lengths), len(SIZES) - 1)
+        np.add.at(found, cells, place.design.n * rows.shares * share)
+    return found
 
 
 def _longest_row(place: _Place, columns: _Columns) -> float:
