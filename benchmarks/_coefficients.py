@@ -25,7 +25,8 @@ time: these, and what follows from them, are made of the first ``--intervals`` s
 coefficients together (Student's, by the spread over samples) or of the worst (binomial, times their
 number), at either level, which are four, and so the least of them is taken four times. ``verdict``
 says which cells with privacy are below by more than chance explains: 1 % over all cells of a run
-together (Holm, 1979).
+together (Holm, 1979). Among 80 cells, 100 samples find a coefficient that is covered by 75 %, 300
+one that is covered by 84 %, and 1,000 one of 88 %.
 """
 
 import math

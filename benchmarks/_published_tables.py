@@ -107,9 +107,7 @@ def _read(package: str, file: str) -> pd.DataFrame:
         )
     path = Path(found.submodule_search_locations[0]) / file
     if not path.exists():
-        raise SystemExit(
-            f"{package} has no file {file}; its versions that have are in _published_tables.py."
-        )
+        raise SystemExit(f"{package} has no {file}: _published_tables.py names a version that has.")
     return pd.read_stata(path) if path.suffix == ".dta" else pd.read_csv(path)
 
 
