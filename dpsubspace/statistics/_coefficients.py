@@ -724,10 +724,13 @@ def _cause(equations: Equations, term: Term) -> str:
     along = inverse @ term.direction
     # Mean of the weights of rows, which are at most 1.
     whole = min(max(float(inverse[:, 0] @ equations.slope @ inverse[:, 0]), noise), 1.0)
-    if term.level is not None and float(along @ most @ along) < _FEW * whole:
+    hidden, seen = noise * float(along @ along), float(along @ equations.slope @ along)
+    if term.level is not None and max(seen, 0.0) + hidden < _FEW * whole:
         return "few"
     beside = basis.T @ term.direction
-    return "still" if 1 < _STILL * whole * float(beside @ np.linalg.solve(most, beside)) else "noise"
+    return (
+        "still" if 1 < _STILL * whole * float(beside @ np.linalg.solve(most, beside)) else "noise"
+    )
 
 
 def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:

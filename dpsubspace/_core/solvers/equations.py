@@ -225,7 +225,9 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
     numbers, p = design.numbers[1:], design.rows.shape[1]
     centre, floor = columns.means, max(columns.noise, _NARROWEST)
     variances = np.clip(columns.variances, floor, np.where(numbers, 1.0, 0.25))
-    scales = np.where(numbers, _of_numbers(centre, variances), np.maximum(variances, _RARE * np.sqrt(variances)))
+    scales = np.where(
+        numbers, _of_numbers(centre, variances), np.maximum(variances, _RARE * np.sqrt(variances))
+    )
     standard = np.concatenate([[-centre / np.sqrt(scales)], np.diag(1 / np.sqrt(scales))])
     expected = float((variances / scales).sum())
     found, noise = _released_moment("moment", design.within(standard), expected, releases)
@@ -314,9 +316,7 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
     for _ in range(_STEPS):
         spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
         weights[0], slope = place.rows.offset(mean, min(spread, _WIDEST), kind)
-        known = Slope(
-            slope * place.rows.covariance[1:, 1:], slope**2 * place.curvature.noise
-        )
+        known = Slope(slope * place.rows.covariance[1:, 1:], slope**2 * place.curvature.noise)
         weights[1:] += (known.solved(score[1:], noise**2)[0] - weights[1:]) / 2
     return replace(place, weights=weights)
 
@@ -449,9 +449,7 @@ def _longest_row(place: _Place, columns: _Columns) -> float:
     return math.sqrt(float(constant @ constant + squares[numbers].sum() + of_values.sum()))
 
 
-def _seen(
-    counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0
-) -> np.ndarray:
+def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) -> np.ndarray:
     """Return counts up to the `largest` size, and those that noise hides by the fall of the others.
 
     Cells beyond a gap are hidden. They go on falling by a power, as the last that are seen, and
