@@ -728,9 +728,8 @@ def _cause(equations: Equations, term: Term) -> str:
     if term.level is not None and max(seen, 0.0) + hidden < _FEW * whole:
         return "few"
     beside = basis.T @ term.direction
-    return (
-        "still" if 1 < _STILL * whole * float(beside @ np.linalg.solve(most, beside)) else "noise"
-    )
+    still = _STILL * whole * float(beside @ np.linalg.solve(most, beside)) > 1
+    return "still" if still else "noise"
 
 
 def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:

@@ -1,9 +1,9 @@
 """Rows and targets of a regression in a public or released basis, and sums of bounded scores.
 
-With a row v in that basis, a target y and weights a, a *score* is the sum of ``v (y - m(v a))`` over
-records, for the mean m of the family, and a *curvature* that of ``m'(v a) v v^T``. Every residual
-``e = y - m(v a)`` is cut so that ``v e`` is no longer than a public or released bound, and every row
-of a second moment is shortened likewise.
+With a row v in that basis, a target y and weights a, a *score* is the sum of ``v (y - m(v a))``
+over records, for the mean m of the family, and a *curvature* that of ``m'(v a) v v^T``. Every
+residual ``e = y - m(v a)`` is cut so that ``v e`` is no longer than a public or released bound, and
+every row of a second moment is shortened likewise.
 """
 
 from __future__ import annotations

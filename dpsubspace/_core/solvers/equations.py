@@ -6,11 +6,11 @@ the truth. Here everything is released at weights that are public by then, and e
 linear in its noise. With a row v in a released basis, a target y and weights a, the *score* is the
 mean of ``v (y - m(v a))``, for m the mean of the family. It is 0 in expectation at the best-fitting
 weights b, and about ``H (b - a)`` elsewhere, where H is the mean of ``m' v v^T``. These are the
-steps of Newton's method, in a basis in which H is about the identity, so that noise is small beside
-chance in every direction (:mod:`dpsubspace._core.solvers.whitening`). They come near the best
-weights before the last score is released, so that neither the bend of m nor the noise of H, which is
-multiplied by the distance of a from b, counts for much. The last score is of all rows as they are:
-rows that are weighted would have other best weights where the model is not exactly true.
+steps of Newton's method, in a basis in which H is about the identity, so that noise is small
+beside chance in every direction (:mod:`dpsubspace._core.solvers.whitening`). They come near the
+best weights before the last score is released, so that neither the bend of m nor the noise of H,
+which is multiplied by the distance of a from b, counts for much. The last score is of all rows as
+they are: rows that are weighted would have other best weights where the model is not exactly true.
 :mod:`dpsubspace._core.statistics.inverted_tests` makes intervals of these releases.
 """
 
@@ -79,8 +79,8 @@ _LONG, _LONGER, _LONGEST = 1.2, 1.25, 1.5
 # and of the information.
 _NARROWEST, _LEAST_DIAGONAL, _LEAST_EIGENVALUES = 1e-4, 0.03, (0.01, 0.02)
 
-# Rounds to find first weights, and the curvature in the middle of a move; largest standard deviation
-# of scores at first, and least mean of a target.
+# Rounds to find first weights, and the curvature in the middle of a move; largest standard
+# deviation of scores at first, and least mean of a target.
 _STEPS, _HALVES, _WIDEST, _RAREST = 20, 6, 4.0, 0.002
 
 # Square of the scale of an indicator over its deviation.
@@ -295,8 +295,8 @@ def _released_moment(
 def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Place:
     """Release the score of a constant, and the weights that normal rows would have with it.
 
-    For normal rows ``E (v - E v) y = C b E m'``, with C their covariance (Stein, 1981): weights that
-    are no shorter for the bend of m, as a step of Newton's method from 0 would make them.
+    For normal rows ``E (v - E v) y = C b E m'``, with C their covariance (Stein, 1981): such
+    weights are not too short, as those of a step of Newton's method from 0 are.
     """
     design, kind, p = place.design, place.design.kind, len(place.weights)
     deviation = math.sqrt(max(columns.square - columns.target**2, 4 * columns.noise))
@@ -496,7 +496,7 @@ def _best_cut(counts: np.ndarray, noise: float, n: int, share: float = 1.0) -> f
 
 
 def _longest_excess(counts: np.ndarray, cut: float, hidden: float) -> float:
-    """Return how far sizes above the cut are counted: all beyond that adds up to `hidden` or less."""
+    """Return how far sizes above the cut are counted: what is beyond adds up to `hidden` or less."""
     ends = cut * (1 + _MASS * 2.0 ** np.arange(0.0, 6.01, 0.5))
     enough = np.flatnonzero(_lost(ends, counts) <= hidden)
     return float(ends[enough[0] if len(enough) else -1]) - cut
