@@ -247,9 +247,12 @@ def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
 def size_counts(design: Design, residuals: Any, slopes: Any, unit: float) -> BoundedSum:
     """How many rows have scores ``|v e|`` and curvatures ``h |v|^2`` of each size.
 
-    Scores are in units of `unit`. The last cells have all larger sizes as well. Counts of scores
-    come first. Bounds: those of :func:`~dpsubspace._core.statistics.table_cells.counts_sum` for two
-    tables. Parts of records are multiples of a public step, of which sums are exact.
+    Scores are in units of `unit`, and counts of scores come first. The last cells have all larger
+    sizes as well.
+
+    Proof of the bounds: a row is in one cell of each table, so those of
+    :func:`~dpsubspace._core.statistics.table_cells.counts_sum` for two tables hold. Parts of
+    records are multiples of a public step, of which sums are exact.
     """
     of_scores = np.abs(residuals) * design.lengths / unit
     counts = [

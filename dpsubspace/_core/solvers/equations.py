@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsubspace._core.accounting.budget import Part
 from dpsubspace._core.ground.arrays import to_numpy
-from dpsubspace._core.release.mechanisms import BoundedSum
+from dpsubspace._core.release.mechanisms import vector_sum
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.solvers.design import (
     SIZES,
@@ -111,6 +111,9 @@ _HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25}
 
 # Deviations of its noise that are added to the mass.
 _DOUBT = 0.5
+
+# A sum to which a record contributes at most 1: its noise is that of a unit.
+_ONE = vector_sum(np.zeros(1), 1.0, 0.0)
 
 # Share of the mean square of the last move that counts as bend of the mean score.
 _BEND = 0.15
@@ -268,7 +271,7 @@ def _as_released(
 
 def _wider(name: str, most: float, unseen: float, n: int, releases: Releases) -> float:
     """Return `most`, or more if the noise that follows from it is below `unseen` even so."""
-    noise = releases.noise_of(name, BoundedSum(np.zeros(1), 1.0, 2.0)) / n
+    noise = releases.noise_of(name, _ONE) / n
     return max(most, min(unseen / noise, _WIDER * most))
 
 
@@ -410,10 +413,9 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
     if not design.kind.linear:
         counts[0] = np.maximum(counts[0], _of_rare_rows(place)[: len(counts[0])])
-    unit = BoundedSum(np.zeros(1), 1.0, 2.0)
     scores, _, curvatures, _ = _LAST[design.family]
-    of_score = releases.noise_of("last score", unit, scores) / design.n
-    of_curvature = releases.noise_of("last score", unit, curvatures) / design.n * math.sqrt(p / 2)
+    of_score = releases.noise_of("last score", _ONE, scores) / design.n
+    of_curvature = releases.noise_of("last score", _ONE, curvatures) / design.n * math.sqrt(p / 2)
     score = _best_cut(counts[0], of_score, design.n)
     curvature = _best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
     mass = _longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
@@ -496,7 +498,7 @@ def _best_cut(counts: np.ndarray, noise: float, n: int, share: float = 1.0) -> f
 
 
 def _longest_excess(counts: np.ndarray, cut: float, hidden: float) -> float:
-    """Return how far sizes above the cut are counted: what is beyond adds up to `hidden` or less."""
+    """Return how far sizes above the cut are counted: the rest adds up to `hidden` or less."""
     ends = cut * (1 + _MASS * 2.0 ** np.arange(0.0, 6.01, 0.5))
     enough = np.flatnonzero(_lost(ends, counts) <= hidden)
     return float(ends[enough[0] if len(enough) else -1]) - cut
