@@ -112,9 +112,6 @@ _HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25}
 # Deviations of its noise that are added to the mass.
 _DOUBT = 0.5
 
-# A sum to which a record contributes at most 1: its noise is that of a unit.
-_ONE = vector_sum(np.zeros(1), 1.0, 0.0)
-
 # Share of the mean square of the last move that counts as bend of the mean score.
 _BEND = 0.15
 
@@ -271,8 +268,13 @@ def _as_released(
 
 def _wider(name: str, most: float, unseen: float, n: int, releases: Releases) -> float:
     """Return `most`, or more if the noise that follows from it is below `unseen` even so."""
-    noise = releases.noise_of(name, _ONE) / n
+    noise = _noise_of_one(name, releases) / n
     return max(most, min(unseen / noise, _WIDER * most))
+
+
+def _noise_of_one(name: str, releases: Releases, share: float = 1.0) -> float:
+    """Deviation of the noise of a sum to which a record contributes at most 1 in norm."""
+    return releases.noise_of(name, vector_sum(np.zeros(1), 1.0, 0.0), share)
 
 
 def _of_numbers(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
@@ -414,8 +416,8 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     if not design.kind.linear:
         counts[0] = np.maximum(counts[0], _of_rare_rows(place)[: len(counts[0])])
     scores, _, curvatures, _ = _LAST[design.family]
-    of_score = releases.noise_of("last score", _ONE, scores) / design.n
-    of_curvature = releases.noise_of("last score", _ONE, curvatures) / design.n * math.sqrt(p / 2)
+    of_score = _noise_of_one("last score", releases, scores) / design.n
+    of_curvature = _noise_of_one("last score", releases, curvatures) / design.n * math.sqrt(p / 2)
     score = _best_cut(counts[0], of_score, design.n)
     curvature = _best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
     mass = _longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
