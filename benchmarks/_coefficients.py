@@ -64,7 +64,11 @@ def fit_without_privacy(frame, schema):
 def fit_without_intervals(frame, schema, epsilon, seed):
     """What is released alone, and the names of coefficients."""
     nothing = Interval(math.nan, -math.inf, math.inf)
-    with mock.patch("dpsubspace.statistics._coefficients.interval_along", lambda *_, **__: nothing):
+
+    def none(_, directions, __):
+        return [nothing] * len(directions)
+
+    with mock.patch("dpsubspace.statistics._coefficients.intervals_along", none):
         return fit(frame, schema, epsilon, seed)
 
 
