@@ -222,10 +222,11 @@ class CoefficientsPlan(FunctionPlan):
 def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
     """Warn if public sizes show that noise hides all coefficients.
 
-    The noise of the second moment of rows is compared with the largest moment that all of them
-    could have in one direction.
+    The noise of the second moment of standardised rows is compared with that moment, which is about
+    the identity. The mean square of such rows, and so the bound on one of them, is about their
+    number of columns.
     """
-    ratio = budget.scales["moment"] * math.sqrt(2 * n_terms) / records.n
+    ratio = budget.scales["moment"] * n_terms * math.sqrt(2 * n_terms) / records.n
     if budget.private and ratio > 1:
         warn(
             f"the noise of the moments is {ratio:.2g} times as large as what {records.n}"
