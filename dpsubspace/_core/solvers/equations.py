@@ -115,6 +115,9 @@ _DOUBT = 0.5
 # Share of the mean square of the last move that counts as bend of the mean score.
 _BEND = 0.15
 
+# Share of the change of a score by what is carried that may be wrong.
+_CARRIED = 0.25
+
 # Most that a curvature changes along the way of weights, as a factor.
 _CHANGE = 0.3
 
@@ -348,8 +351,8 @@ def _basis_of_information(
     weights, basis = np.linalg.solve(change, place.weights), place.basis @ change
     noise *= float(np.mean(np.sum(change**2, axis=0)))
     slope = Slope(change.T @ found @ change, noise**2 / 2)
-    expected = float(np.trace(change.T @ white.moment @ change))
-    rows = place.rows.within(change)
+    whole = change.T @ white.moment @ change
+    rows = place.rows.within(change).fitted(weights, whole, design.kind)
     return replace(
         place,
         design=table.within(basis),
@@ -358,7 +361,7 @@ def _basis_of_information(
         weights=weights,
         at=weights,
         curvature=slope,
-        expected=expected,
+        expected=float(np.trace(whole)),
     )
 
 
@@ -551,7 +554,7 @@ def _last_equations(
     place = replace(place, curvature=slope, at=place.weights)
     chance = place.unit**2 / n
     move, length = _moved(place, last.score, last.score_noise**2 + chance)
-    slope = place.near(place.weights + move / 2)
+    there, slope = slope, place.near(place.weights + move / 2)
     spread = _spread_of_weights(table, place.basis, columns)
     positive = _at_least(slope.matrix, last.curvature_noise)
     residual, bend, moved = 1.0, 0.0, 0.0
@@ -562,7 +565,8 @@ def _last_equations(
         inverse = np.linalg.inv(place.basis)
         usual = max(float((inverse.T @ positive @ inverse)[0, 0]), 1e-4)
         moved = Slope(slope.matrix, 0.0).squared_moves(last.score, whole, positive, spread) / usual
-        bend = _BEND * min(length, moved * usual)
+        change = float(np.linalg.norm((slope.matrix - there.matrix) @ move))
+        bend = max(_BEND * min(length, moved * usual), _CARRIED * change)
     return Equations(
         about=place.weights,
         score=last.score,

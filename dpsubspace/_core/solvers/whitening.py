@@ -26,8 +26,8 @@ _SHARES = _SHARES / _SHARES.sum()
 # Share of the norm of the noise below which no eigenvalue of correlations counts.
 _OF_NOISE = 0.5
 
-# Steps to find an offset.
-_STEPS = 20
+# Steps to find an offset, and rounds to fit rows to a curvature.
+_STEPS, _FITTED = 20, 4
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,23 @@ class ReleasedRows:
         scores = (self.centres @ weights)[:, None] + spread * _NODES
         heights = self.shares * (family.slope(scores) @ _SHARES)
         return found + (self.centres.T * heights) @ self.centres
+
+    def fitted(self, weights: np.ndarray, curvature: np.ndarray, family: Family) -> ReleasedRows:
+        """Return these rows, mapped so that their curvature at `weights` is a released one.
+
+        The moment of rows was released with the noise of wide ranges, and shows less of columns
+        that hardly vary within them.
+        """
+        rows = self
+        for _ in range(_FITTED):
+            values, vectors = np.linalg.eigh(rows.curvature(weights, family))
+            values = np.maximum(values, 1e-9 * values[-1])
+            root = (vectors * np.sqrt(values)) @ vectors.T
+            inverse = (vectors / np.sqrt(values)) @ vectors.T
+            shares, turns = np.linalg.eigh(root @ curvature @ root)
+            middle = (turns * np.sqrt(np.maximum(shares, 0.0))) @ turns.T
+            rows = rows.within(inverse @ middle @ inverse)
+        return rows
 
     def mean_and_slope(self, offset: float, spread: float, family: Family) -> tuple[float, float]:
         scores = offset + spread * _NODES
