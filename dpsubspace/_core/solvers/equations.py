@@ -99,8 +99,8 @@ _STRIDE = 2.0
 # Width of a cell of sizes as a factor, and the steepest fall of a density within.
 _CELL, _STEEPEST = SIZES[1] / SIZES[0], 12.0
 
-# Deviations of their noise that cells must have to be seen, alone and behind an empty one.
-_SEEN, _SEEN_BEHIND = 2.2, 4.0
+# Deviations of their noise that cells must have to be seen, beside others and behind a gap.
+_SEEN, _SEEN_ALONE = 2.2, 4.0
 
 # What is cut counts at most as this share of the cut, or as what visible cells have beyond it.
 _MASS = 0.25
@@ -417,7 +417,7 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     doubt = _DOUBTED[design.family]
     counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
     if not design.kind.linear:
-        counts[0] = np.maximum(counts[0], _of_rare_rows(place)[: len(counts[0])])
+        counts[0] = np.maximum(counts[0], _expected_counts(place, columns)[: len(counts[0])])
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = _noise_of_one("last score", releases, scores) / design.n
     of_curvature = _noise_of_one("last score", releases, curvatures) / design.n * math.sqrt(p / 2)
@@ -427,18 +427,22 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     return _Cuts(score * place.unit, curvature, mass * place.unit)
 
 
-def _of_rare_rows(place: _Place) -> np.ndarray:
-    """Return about how many scores of each size the rows of rare categories have.
+def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
+    """Return about how many scores of each size rare outcomes and rare categories make.
 
-    They are too few to be seen beside noise, and all of them are about the same.
+    They may be too few to be seen beside noise. Each group of rows counts as if all of them were as
+    long as its mean square says, and had the same mean outcome.
     """
-    rows, found = place.rows, np.zeros(len(SIZES))
-    predicted = place.design.kind.mean(rows.centres @ place.weights)
+    rows, kind, found = place.rows, place.design.kind, np.zeros(len(SIZES))
+    centres = np.concatenate([rows.mean[None], rows.centres])
+    predicted = kind.mean(centres @ place.weights)
+    predicted[0] = np.clip(columns.target, 0.0, 1.0)
+    shares = np.concatenate([[1.0], rows.shares])
     within = max(float(np.trace(rows.covariance)), 0.0)
-    lengths = np.sqrt((rows.centres**2).sum(axis=1) + within)
+    lengths = np.sqrt((centres**2).sum(axis=1) + within)
     for share, size in ((1 - predicted, predicted), (predicted, 1 - predicted)):
         cells = np.minimum(np.searchsorted(SIZES, size * lengths), len(SIZES) - 1)
-        np.add.at(found, cells, place.design.n * rows.shares * share)
+        np.add.at(found, cells, place.design.n * shares * share)
     return found
 
 
@@ -459,15 +463,15 @@ def _longest_row(place: _Place, columns: _Columns) -> float:
 def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) -> np.ndarray:
     """Return counts up to the `largest` size, and those that noise hides by the fall of the others.
 
-    Cells beyond a gap are hidden. They go on falling by a power, as the last that are seen, and
+    Behind a gap, cells need more to be seen. Those that are hidden go on falling by a power, as the last that are seen, and
     have no more than the released counts and a deviation of their noise.
     """
     n_possible = int(np.searchsorted(SIZES, largest)) + 1
     counts = counts[:n_possible]
     good, end = counts > _SEEN * noise, int(np.argmax(counts))
-    far = counts > _SEEN_BEHIND * noise
-    while end + 1 < len(counts) and (good[end + 1] or (end + 2 < len(counts) and far[end + 2])):
+    while end + 1 < len(counts) and good[end + 1]:
         end += 1
+    end = max([end, *np.flatnonzero(counts > _SEEN_ALONE * noise)])
     seen = np.where(good & (np.arange(len(counts)) <= end), counts, 0.0)
     if end < 2 or not seen[end - 2 : end].all():
         return seen
