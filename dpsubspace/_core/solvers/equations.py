@@ -86,6 +86,10 @@ _STEPS, _HALVES, _WIDEST, _RAREST = 20, 6, 4.0, 0.002
 # Square of the scale of an indicator over its deviation.
 _RARE = 0.5
 
+# Least mean slope at first, over that at the mean, and largest first weight of a category: rows that
+# are far from normal can make both of them too extreme.
+_LEAST_SLOPE, _FARTHEST = 0.4, 3.0
+
 # How much larger slopes may be than at the mean before they are cut.
 _STEEP = 2.5
 
@@ -205,7 +209,8 @@ class _Place:
 
     design: Design  # in the basis
     basis: np.ndarray  # (p, p): weights of the table are ``basis @ weights``
-    rows: ReleasedRows  # in the basis
+    rows: ReleasedRows  # in the basis, as far as the moment tells
+    fitted: ReleasedRows  # the same, with the curvature that was released first
     length: float  # Length at which rows are shortened until sizes are known
     weights: np.ndarray
     # Mean of ``m' v v^T`` at `at`, where it was released; and half of the noise of its diagonal.
@@ -219,7 +224,7 @@ class _Place:
         kind, old = self.design.kind, self.curvature.matrix
         if kind.linear:
             return self.curvature
-        change = self.rows.curvature(weights, kind) - self.rows.curvature(self.at, kind)
+        change = self.fitted.curvature(weights, kind) - self.fitted.curvature(self.at, kind)
         return Slope(_bounded(old + change, old), self.curvature.noise)
 
 
@@ -249,7 +254,7 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
     length = _LONGER * math.sqrt(1 + np.trace(covariance))
     slope = Slope(rows.moment, noise**2 / 2)
     return _Place(
-        design.within(basis), basis, rows, length, np.zeros(p), slope, np.zeros(p), 0.0, 1.0
+        design.within(basis), basis, rows, rows, length, np.zeros(p), slope, np.zeros(p), 0.0, 1.0
     )
 
 
@@ -320,12 +325,18 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
         unit = math.sqrt(max(deviation**2 - explained, deviation**2 / 25))
         return replace(place, weights=weights, unit=unit, expected=np.trace(place.rows.moment))
     mean = min(max(mean, noise, _RAREST), 1 - max(noise, _RAREST))
-    weights = np.zeros(p)
+    weights, least = np.zeros(p), _LEAST_SLOPE * mean * (1 - mean)
     for _ in range(_STEPS):
         spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
         weights[0], slope = place.rows.offset(mean, min(spread, _WIDEST), kind)
+        slope = max(slope, least)
         known = Slope(slope * place.rows.covariance[1:, 1:], slope**2 * place.curvature.noise)
         weights[1:] += (known.solved(score[1:], noise**2)[0] - weights[1:]) / 2
+    of_table = (place.basis @ weights)[1:]
+    limits = np.where(design.numbers[1:], math.inf, _FARTHEST)
+    weights[1:] = np.linalg.solve(place.basis[1:, 1:], np.clip(of_table, -limits, limits))
+    spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
+    weights[0] = place.rows.offset(mean, min(spread, _WIDEST), kind)[0]
     return replace(place, weights=weights)
 
 
@@ -352,12 +363,13 @@ def _basis_of_information(
     noise *= float(np.mean(np.sum(change**2, axis=0)))
     slope = Slope(change.T @ found @ change, noise**2 / 2)
     whole = change.T @ white.moment @ change
-    rows = place.rows.within(change).fitted(weights, whole, design.kind)
+    rows = place.rows.within(change)
     return replace(
         place,
         design=table.within(basis),
         basis=basis,
         rows=rows,
+        fitted=rows.fitted(weights, whole, design.kind),
         weights=weights,
         at=weights,
         curvature=slope,
@@ -417,7 +429,7 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     doubt = _DOUBTED[design.family]
     counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
     if not design.kind.linear:
-        counts[0] = np.maximum(counts[0], _expected_counts(place, columns)[: len(counts[0])])
+        counts[0] = np.maximum(counts[0], _expected_counts(place, columns))
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = _noise_of_one("last score", releases, scores) / design.n
     of_curvature = _noise_of_one("last score", releases, curvatures) / design.n * math.sqrt(p / 2)
@@ -431,7 +443,8 @@ def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
     """Return about how many scores of each size rare outcomes and rare categories make.
 
     They may be too few to be seen beside noise. Each group of rows counts as if all of them were as
-    long as its mean square says, and had the same mean outcome.
+    long as its mean square says, and had the same mean outcome; and one cell higher, since about
+    half of them are longer than that.
     """
     rows, kind, found = place.rows, place.design.kind, np.zeros(len(SIZES))
     centres = np.concatenate([rows.mean[None], rows.centres])
@@ -441,7 +454,7 @@ def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
     within = max(float(np.trace(rows.covariance)), 0.0)
     lengths = np.sqrt((centres**2).sum(axis=1) + within)
     for share, size in ((1 - predicted, predicted), (predicted, 1 - predicted)):
-        cells = np.minimum(np.searchsorted(SIZES, size * lengths), len(SIZES) - 1)
+        cells = np.minimum(np.searchsorted(SIZES, size * lengths) + 1, len(SIZES) - 1)
         np.add.at(found, cells, place.design.n * shares * share)
     return found
 
@@ -461,13 +474,11 @@ def _longest_row(place: _Place, columns: _Columns) -> float:
 
 
 def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) -> np.ndarray:
-    """Return counts up to the `largest` size, and those that noise hides by the fall of the others.
+    """Return counts, and those that noise hides, up to the `largest` size, by the fall of others.
 
     Behind a gap, cells need more to be seen. Those that are hidden go on falling by a power, as the last that are seen, and
     have no more than the released counts and a deviation of their noise.
     """
-    n_possible = int(np.searchsorted(SIZES, largest)) + 1
-    counts = counts[:n_possible]
     good, end = counts > _SEEN * noise, int(np.argmax(counts))
     while end + 1 < len(counts) and good[end + 1]:
         end += 1
@@ -476,7 +487,7 @@ def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) 
     if end < 2 or not seen[end - 2 : end].all():
         return seen
     fall = min(math.sqrt(seen[end] / seen[end - 2]), _SLOWEST)
-    for i in range(end + 1, len(counts)):
+    for i in range(end + 1, min(int(np.searchsorted(SIZES, largest)) + 1, len(counts))):
         seen[i] = min(fall * seen[i - 1], max(counts[i], 0.0) + doubt * noise)
         fall = min(fall, seen[i] / seen[i - 1])
     return seen
@@ -490,7 +501,7 @@ def _lost(cuts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     before = np.concatenate([counts[:1], counts[:-1]])
     powers = np.log(np.maximum(before, 1e-9) / np.maximum(counts, 1e-9)) / math.log(_CELL)
     powers = np.clip(powers, 0.01, _STEEPEST)[:, None]
-    high = SIZES[: len(counts), None]
+    high = SIZES[:, None]
     low = high / _CELL
     inside = np.clip(cuts, low, high)
     share_of = 1 / (low**-powers - high**-powers)
