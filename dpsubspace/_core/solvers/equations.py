@@ -443,19 +443,20 @@ def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
     """Return about how many scores of each size rare outcomes and rare categories make.
 
     They may be too few to be seen beside noise. Each group of rows counts as if all of them were as
-    long as its mean square says, and had the same mean outcome; and one cell higher, since about
-    half of them are longer than that.
+    long as its mean square says, and had the same mean outcome. Rows of a category do count one
+    cell higher: all of them are about as long, and half of them are longer than that.
     """
     rows, kind, found = place.rows, place.design.kind, np.zeros(len(SIZES))
     centres = np.concatenate([rows.mean[None], rows.centres])
     predicted = kind.mean(centres @ place.weights)
     predicted[0] = np.clip(columns.target, 0.0, 1.0)
-    shares = np.concatenate([[1.0], rows.shares])
+    shares, higher = np.ones(len(centres)), np.arange(len(centres)) > 0
+    shares[1:] = rows.shares
     within = max(float(np.trace(rows.covariance)), 0.0)
     lengths = np.sqrt((centres**2).sum(axis=1) + within)
     for share, size in ((1 - predicted, predicted), (predicted, 1 - predicted)):
-        cells = np.minimum(np.searchsorted(SIZES, size * lengths) + 1, len(SIZES) - 1)
-        np.add.at(found, cells, place.design.n * shares * share)
+        cells = np.searchsorted(SIZES, size * lengths) + higher
+        np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * shares * share)
     return found
 
 
