@@ -118,12 +118,15 @@ class Coding:
     def design(self, table: Table, records: Records) -> Design:
         """The regression, with rows and targets where those of the table lie."""
         rows, targets = rowwise(Coding.rows, self, table), self.targets(table)
-        numbers = [False]
+        numbers, levels = [False], []
         for name, kind in self._features():
             of_number = name in self.schema.numbers
             others = 0 if of_number else len(self._others(name))
+            if not of_number:
+                levels.append(len(numbers) + np.arange(others + kind.missing))
             numbers += [of_number] * of_number + [False] * (others + kind.missing)
-        return Design(rows, targets, len(self.schema), self.family, records, np.array(numbers))
+        size, public = len(self.schema), (np.array(numbers), tuple(levels))
+        return Design(rows, targets, size, self.family, records, *public)
 
     def rows(self, table: Table) -> np.ndarray:
         """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""

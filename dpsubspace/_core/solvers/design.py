@@ -52,6 +52,8 @@ class Design:
     family: str  # "linear" or "logistic"
     records: Records
     numbers: np.ndarray  # (p,): which columns are numbers; the others are 0 or 1. Public.
+    # Places of the indicators of each column of categories. Public.
+    levels: tuple[np.ndarray, ...] = ()
 
     @property
     def n(self) -> int:

@@ -86,8 +86,8 @@ _STEPS, _HALVES, _WIDEST, _RAREST = 20, 6, 4.0, 0.002
 # Square of the scale of an indicator over its deviation.
 _RARE = 0.5
 
-# Least mean slope at first, over that at the mean, and largest first weight of a category: rows that
-# are far from normal can make both of them too extreme.
+# Least mean slope at first, over that at the mean, and largest first weight of a category: rows
+# that are far from normal can make both of them too extreme.
 _LEAST_SLOPE, _FARTHEST = 0.4, 3.0
 
 # How much larger slopes may be than at the mean before they are cut.
@@ -121,6 +121,9 @@ _BEND = 0.15
 
 # Share of the change of a score by what is carried that may be wrong.
 _CARRIED = 0.25
+
+# Expected number of the rarer outcome in a category below which it has no coefficient.
+_ONE_SIDED = 0.5
 
 # Most that a curvature changes along the way of weights, as a factor.
 _CHANGE = 0.3
@@ -167,6 +170,8 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     if not releases.budget.private:
         return exact_equations(design)
     columns = _released_columns(design, releases)
+    recoded = _with_common_references(design, columns)
+    design, columns = design.within(recoded), columns.within(recoded, design.numbers)
     place = _first_basis(design, columns, releases)
     place = _first_weights(place, columns, releases)
     if not design.kind.linear:
@@ -177,7 +182,8 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     cuts = _released_cuts(place, columns, releases)
     for _ in range(0 if design.kind.linear else releases.budget.parts["middle score"].count):
         place = _step("middle score", place, cuts.score, releases)
-    return _last_equations(design, place, cuts, columns, releases)
+    equations = _last_equations(design, place, cuts, columns, releases)
+    return replace(equations, basis=recoded @ place.basis)
 
 
 @dataclass(frozen=True)
@@ -189,6 +195,13 @@ class _Columns:
     target: float  # Mean target
     square: float  # Mean square of the target, of a linear regression
     noise: float  # Deviation of the noise of each mean
+
+    def within(self, basis: np.ndarray, numbers: np.ndarray) -> _Columns:
+        """Return the same of columns ``z B``, of which numbers are as they were."""
+        means = np.clip((np.append(1.0, self.means) @ basis)[1:], -1.0, 1.0)
+        means = np.where(numbers[1:], means, np.maximum(means, 0.0))
+        variances = np.where(numbers[1:], self.variances, means * (1 - means))
+        return replace(self, means=means, variances=variances)
 
 
 def _released_columns(design: Design, releases: Releases) -> _Columns:
@@ -226,6 +239,22 @@ class _Place:
             return self.curvature
         change = self.fitted.curvature(weights, kind) - self.fitted.curvature(self.at, kind)
         return Slope(_bounded(old + change, old), self.curvature.noise)
+
+
+def _with_common_references(design: Design, columns: _Columns) -> np.ndarray:
+    """Return a basis (p, p) in which the reference of each column is its most common category.
+
+    Rows of a rare reference would be in no indicator of their own, and all indicators of the
+    column would be nearly constant together. Its indicator takes the place of the most common one.
+    """
+    basis = np.eye(design.rows.shape[1])
+    for places in design.levels:
+        shares = columns.means[places - 1]
+        if len(places) and shares.max() > 1 - shares.sum():
+            most = places[shares.argmax()]
+            basis[:, most] = 0.0
+            basis[0, most], basis[places, most] = 1.0, -1.0
+    return basis
 
 
 def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Place:
@@ -477,8 +506,9 @@ def _longest_row(place: _Place, columns: _Columns) -> float:
 def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) -> np.ndarray:
     """Return counts, and those that noise hides, up to the `largest` size, by the fall of others.
 
-    Behind a gap, cells need more to be seen. Those that are hidden go on falling by a power, as the last that are seen, and
-    have no more than the released counts and a deviation of their noise.
+    Behind a gap, cells need more to be seen. Those that are hidden go on falling by a power, as the
+    last that are seen, and have no more than the released counts and `doubt` deviations of their
+    noise.
     """
     good, end = counts > _SEEN * noise, int(np.argmax(counts))
     while end + 1 < len(counts) and good[end + 1]:
@@ -596,6 +626,7 @@ def _last_equations(
         residual=residual,
         spread=spread,
         moved=moved,
+        separate=None if linear else _one_sided(place, move),
         basis=place.basis,
     )
 
@@ -618,6 +649,18 @@ def _spread_of_weights(table: Design, basis: np.ndarray, columns: _Columns) -> n
     shift[0, 1:] -= columns.means
     inverse = np.linalg.inv(basis)
     return inverse @ (shift * scales**2) @ shift.T @ inverse.T
+
+
+def _one_sided(place: _Place, move: np.ndarray) -> np.ndarray:
+    """Return directions of weights (p, k) of categories that have hardly one of the two outcomes.
+
+    Their log-odds go on growing from step to step, and no interval follows from where they are.
+    """
+    rows, numbers = place.rows, place.design.numbers
+    predicted = place.design.kind.mean(rows.centres @ (place.weights + move))
+    fewer = place.design.n * rows.shares * np.minimum(predicted, 1 - predicted)
+    own = np.eye(len(numbers))[:, np.flatnonzero(~numbers)[1:]]
+    return np.linalg.solve(place.basis, own[:, fewer < _ONE_SIDED])
 
 
 def _at_least(matrix: np.ndarray, least: float) -> np.ndarray:

@@ -105,6 +105,8 @@ class ReleasedRows:
         rows = self
         for _ in range(_FITTED):
             values, vectors = np.linalg.eigh(rows.curvature(weights, family))
+            if not values[-1] > 0:  # where the family is flat, nothing is to be fitted
+                return self
             values = np.maximum(values, 1e-9 * values[-1])
             root = (vectors * np.sqrt(values)) @ vectors.T
             inverse = (vectors / np.sqrt(values)) @ vectors.T

@@ -63,6 +63,9 @@ _LOST = 0.75
 # Square of a slope over the variance of its noise below which a coefficient is not identified.
 _WEAK = 10.0
 
+# Part of a combination along directions of separate classes that makes it one of these.
+_TOUCHES = 1e-6
+
 # How far an inverse of the slope may be from one, along a combination that can be estimated.
 _ESTIMATED = 1e-6
 
@@ -87,7 +90,7 @@ class Equations:
     spread: np.ndarray | None = None
     # About the mean of ``(z (b - about))^2`` over rows z, as far as is known.
     moved: float = 0.0
-    # (p, k): directions along which classes are separate, known for exact equations only.
+    # (p, k): directions along which classes are separate.
     separate: np.ndarray | None = None
     # (p, p): the weights of the table are ``basis @ b``; None if they are b.
     basis: np.ndarray | None = None
@@ -135,6 +138,7 @@ def intervals_along(equations: Equations, directions: np.ndarray, level: float) 
     This takes far less time than one call for each.
     """
     own = equations.of_table(directions)
+    separate = _separate(equations, own)
     lengths, z = np.linalg.norm(own, axis=1), float(norm.ppf(0.5 + level / 2))
     own = own / lengths[:, None]
     if equations.moved > _LOST:
@@ -142,7 +146,11 @@ def intervals_along(equations: Equations, directions: np.ndarray, level: float) 
     elif equations.exact:
         found = (_exact(equations, first, z) for first in own)
     else:
-        found = _inverted(equations, own, z)
+        about = own @ equations.about
+        closed = iter(_inverted(equations, own[~separate], z))
+        found = [
+            _without_ends(x) if no else next(closed) for x, no in zip(about, separate, strict=True)
+        ]
     return [
         Interval(*(float(length * x) for x in each))
         for length, each in zip(lengths, found, strict=True)
@@ -184,6 +192,13 @@ def joint_statistic(
     held = held - fixed @ equations.about
     statistic, misfit = (float(x[0, 0]) for x in tests.statistics(held[None, None]))
     return (math.inf if misfit > _most_misfit(len(equations.score)) else statistic), rank
+
+
+def _separate(equations: Equations, own: np.ndarray) -> np.ndarray:
+    """Return which combinations (t, p) go along directions in which classes are separate."""
+    if equations.exact or equations.separate is None:  # exact slopes are 0 along these
+        return np.zeros(len(own), dtype=bool)
+    return np.abs(own @ equations.separate).max(axis=1, initial=0.0) > _TOUCHES
 
 
 def _without_ends(value: float) -> Interval:
