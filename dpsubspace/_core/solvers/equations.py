@@ -86,6 +86,9 @@ _STEPS, _HALVES, _WIDEST, _RAREST = 20, 6, 4.0, 0.002
 # Square of the scale of an indicator over its deviation.
 _RARE = 0.5
 
+# Deviation of the noise of a mean from which on nothing is known of one from 0 to 1.
+_HALF = 0.5
+
 # How much larger slopes may be than at the mean before they are cut.
 _STEEP = 2.5
 
@@ -314,7 +317,8 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
         explained = float(weights[1:] @ place.rows.covariance[1:, 1:] @ weights[1:])
         unit = math.sqrt(max(deviation**2 - explained, deviation**2 / 25))
         return replace(place, weights=weights, unit=unit, expected=np.trace(place.rows.moment))
-    mean = min(max(mean, noise, _RAREST), 1 - max(noise, _RAREST))
+    rarest = min(max(noise, _RAREST), _HALF)
+    mean = min(max(mean, rarest), 1 - rarest)
     weights = np.zeros(p)
     for _ in range(_STEPS):
         spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
@@ -561,6 +565,8 @@ def _last_equations(
         usual = max(float((inverse.T @ positive @ inverse)[0, 0]), 1e-4)
         moved = Slope(slope.matrix, 0.0).squared_moves(last.score, whole, positive, spread) / usual
         bend = _BEND * min(length, moved * usual)
+        if columns.noise > _HALF:  # nor are log-odds known that seem to be
+            moved = math.inf
     return Equations(
         about=place.weights,
         score=last.score,
