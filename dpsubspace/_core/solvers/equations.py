@@ -34,11 +34,12 @@ from dpsubspace._core.solvers.design import (
     moment_of_scores,
     score_sum_of,
     size_counts,
+    tally_of,
 )
 from dpsubspace._core.solvers.exact_equations import exact_equations
 from dpsubspace._core.solvers.slopes import Slope
 from dpsubspace._core.solvers.whitening import ReleasedRows, Whitening
-from dpsubspace._core.statistics.inverted_tests import Equations
+from dpsubspace._core.statistics.inverted_tests import Equations, Tally
 from dpsubspace._core.statistics.moments import symmetric
 
 # Origin of these numbers: chosen by hand on simulated tables of benchmarks/repro_coefficients.py
@@ -188,18 +189,20 @@ class _Columns:
     target: float  # Mean target
     square: float  # Mean square of the target, of a linear regression
     noise: float  # Deviation of the noise of each mean
+    tally: Tally
 
 
 def _released_columns(design: Design, releases: Releases) -> _Columns:
     total = column_sum_of(design)
-    found = to_numpy(releases.gaussian("columns", total)) / design.n
-    noise, numbers = releases.noise_of("columns", total) / design.n, design.numbers[1:]
+    sums = to_numpy(releases.gaussian("columns", total))
+    tally = tally_of(design, sums, releases.noise_of("columns", total))
+    found, noise, numbers = sums / design.n, tally.noise / design.n, design.numbers[1:]
     k = len(numbers)
     means = np.clip(found[:k], np.where(numbers, -1.0, 0.0), 1.0)
     squares = means.copy()
     squares[numbers] = found[k : k + numbers.sum()]
     target, square = found[k + numbers.sum()], float(found[k + numbers.sum() + 1 :][:1].sum())
-    return _Columns(means, squares - means**2, float(target), square, noise)
+    return _Columns(means, squares - means**2, float(target), square, noise, tally)
 
 
 @dataclass(frozen=True)
@@ -581,6 +584,7 @@ def _last_equations(
         spread=spread,
         moved=moved,
         basis=place.basis,
+        tally=columns.tally,
     )
 
 
