@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
@@ -38,6 +38,7 @@ from dpsubspace._core.statistics.inverted_tests import (
     Interval,
     accepted_along,
     intervals_along,
+    joint_statistic,
 )
 from dpsubspace._core.tables.kinds import Categories, Range
 from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
@@ -136,6 +137,8 @@ class PrivateCoefficients(PrivateResult):
     ('Intercept', 'x0, per 10')
     >>> bool(found.hidden.any())
     False
+    >>> found.joint_p_value("x0") < 0.001
+    True
     """
 
     terms: tuple[str, ...]
@@ -199,6 +202,54 @@ class PrivateCoefficients(PrivateResult):
             half = (self.high - self.low) / 2
         return np.where(self.hidden, math.nan, half / norm.ppf(0.5 + each / 2))
 
+    def joint_p_value(self, variable: str) -> float:
+        """Return the p value that all coefficients of a column are 0, at no cost.
+
+        For a column of categories this asks whether it has to do with the target at all: all levels
+        are tested together, with as many degrees of freedom, by the test that intervals come from.
+        Without privacy it is Wald's test with the sandwich covariance, which does not depend on the
+        reference. For a number whose missing values have a coefficient of their own it tests both.
+
+        Parameters
+        ----------
+        variable : str
+            Column of the schema that explains the target.
+
+        Returns
+        -------
+        float
+            From 0 to 1; NaN if all coefficients of the column are hidden. With noise the test may
+            reject since no coefficients fit, which happens to one true hypothesis in 1,000. A
+            value below 0.001 says no more than that, as it is printed.
+
+        Raises
+        ------
+        ValueError
+            If the schema has no such column, or it is the target.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import pandas as pd
+        >>> from dpsubspace import private_coefficients
+        >>> rng = np.random.default_rng(0)
+        >>> frame = pd.DataFrame({"ward": rng.choice(["A", "B", "C"], 50_000)})
+        >>> frame["stay"] = (frame["ward"] == "C") + rng.uniform(size=50_000)
+        >>> schema = {"ward": ["A", "B", "C"], "stay": (0, 2)}
+        >>> found = private_coefficients(frame, schema, "stay", epsilon=1.0, random_state=0)
+        >>> found.joint_p_value("ward") < 0.001
+        True
+        """
+        equations, terms = self.released
+        columns = list(dict.fromkeys(term.variable for term in terms[1:]))
+        _check_column("variable", "one of the columns", variable, columns)
+        own = [i for i, term in enumerate(terms) if i and term.variable == variable]
+        if self.hidden[own].all():
+            return math.nan
+        directions = np.array([terms[i].direction for i in own])
+        statistic, freedom = joint_statistic(equations, directions)
+        return float(chi2.sf(statistic, freedom))
+
     def at_level(self, level: float, *, simultaneous: bool = False) -> PrivateCoefficients:
         """Return the same coefficients with intervals of another level, at no cost.
 
@@ -261,11 +312,18 @@ class PrivateCoefficients(PrivateResult):
         DataFrame
             A row for each coefficient and for each reference category, with the columns "term",
             "variable" (the column of the table, or "Intercept"), "level" (the category, "missing",
-            or None for a number), "is_reference", "estimate", "low", "high", "std_error" and
-            "p_value" and, for a logistic regression, "odds_ratio", "odds_ratio_low" and
-            "odds_ratio_high". A reference has the estimate 0 and the odds ratio 1, and NaN in the
-            other columns of numbers. "std_error" is half of the interval over the normal quantile
-            of its level, which is about the usual one where the interval is about symmetric.
+            or None for a number), "is_reference", "n", "n_std", "estimate", "low", "high",
+            "std_error", "p_value" and "p_value_joint". A logistic regression also has "events" and
+            "events_std" after these of n, and "odds_ratio", "odds_ratio_low" and "odds_ratio_high".
+            A reference has the estimate 0 and the odds ratio 1, and NaN for intervals and p values.
+            "n" is how many rows have the category, or persons with `groups`, where each of a
+            person's rows counts as a part; "events" is how many of these have the outcome. They are
+            released numbers, rounded and within their range, with noise of the standard deviations
+            "n_std" and "events_std". References, and numbers with missing values, have what the
+            other levels leave of all records, whose number is public. "std_error" is half of the
+            interval over the normal quantile of its level, which is about the usual one where the
+            interval is about symmetric. "p_value_joint" is :meth:`joint_p_value`, on references of
+            columns with more than two levels.
 
         Raises
         ------
@@ -338,6 +396,9 @@ class PrivateCoefficients(PrivateResult):
         pairs = [f"{name}[{value}]" for name, value in self.references.items()]
         if pairs:
             told += f" References, also for values not listed: {', '.join(pairs)}."
+        if any(map(self._has_joint, self.references)):
+            told += " p of a reference is for all levels of its column together."
+        told += self._told_of_noise
         first = self.released[1][0]
         if self.family == "linear" and (first.shift, first.factor) == (0.5, 0.5):
             # The range of the target is 0 to 1, which is all that is public about it.
@@ -347,6 +408,25 @@ class PrivateCoefficients(PrivateResult):
             )
         return [told, footnote(self.privacy_)]
 
+    @property
+    def _told_of_noise(self) -> str:
+        """Sentence about the noise of counts, for those that have any."""
+        equations, terms = self.released
+        noise, levels = equations.tally.noise, any(term.level is not None for term in terms)
+        names = ["n"] * levels + ["events"] * (self.family == "logistic")
+        if not (noise and names):
+            return ""
+        size = f"{noise:,.0f}" if noise >= 10 else f"{noise:.2g}"
+        more = "; more for references" if self.references else ""
+        verb = "have" if names[-1] == "events" else "has"
+        unit = "" if self.privacy_.unit == "row" else f", in {self.privacy_.unit}s,"
+        counts = f"{' and '.join(names)}{unit}"
+        return f" {counts} {verb} noise of about {size} (one standard deviation{more})."
+
+    def _has_joint(self, variable: str) -> bool:
+        """Whether a column has more levels than its reference and one."""
+        return sum(term.variable == variable for term in self.released[1][1:]) > 1
+
     def _columns(self) -> dict[str, Any]:
         """Columns of numbers and names, with an entry for each coefficient."""
         terms = self.released[1]
@@ -355,11 +435,13 @@ class PrivateCoefficients(PrivateResult):
             "variable": [term.variable for term in terms],
             "level": [term.level for term in terms],
             "is_reference": [False] * len(terms),
+            **_counts_of(*self.released)[0],
             "estimate": self.estimate,
             "low": self.low,
             "high": self.high,
             "std_error": self._std_error,
             "p_value": self.p_value,
+            "p_value_joint": [math.nan] * len(terms),
         }
         if self.family == "logistic":
             columns |= {
@@ -372,7 +454,8 @@ class PrivateCoefficients(PrivateResult):
     def _rows(self) -> list[dict[str, Any]]:
         """Coefficients, and before those of each column of categories its reference."""
         columns, rows, named = self._columns(), [], set()
-        for values in zip(*columns.values(), strict=True):
+        of_references = _counts_of(*self.released)[1]
+        for i, values in enumerate(zip(*columns.values(), strict=True)):
             row = dict(zip(columns, values, strict=True))
             name = row["variable"]
             if name in self.references and name not in named:
@@ -380,6 +463,9 @@ class PrivateCoefficients(PrivateResult):
                 value = self.references[name]
                 reference = {"term": f"{name}[{value}]", "variable": name, "level": value}
                 reference |= {"is_reference": True, "estimate": 0.0, "odds_ratio": 1.0}
+                reference |= {key: left[i] for key, left in of_references.items()}
+                if self._has_joint(name):
+                    reference["p_value_joint"] = self.joint_p_value(name)
                 rows.append({key: reference.get(key, math.nan) for key in columns})
             rows.append(row)
         return rows
@@ -387,19 +473,56 @@ class PrivateCoefficients(PrivateResult):
     def _printed(self) -> list[list[str]]:
         """Return the cells of the printed table, its head first."""
         interval, odds = f"{100 * self.level:g}% interval", self.family == "logistic"
-        head = ["", "coefficient", interval, *["odds ratio", interval] * odds, "p"]
+        counted = ["n", *["events"] * odds]
+        head = ["", *counted, "coefficient", interval, *["odds ratio", interval] * odds, "p"]
         lines = [head]
         for row in self._rows():
+            start = [row["term"], *(f"{row[name]:,}" for name in counted)]
             if row["is_reference"]:
                 numbers = ["0", "", "1", "(reference)"] if odds else ["0", "(reference)"]
-                lines.append([row["term"], *numbers, ""])
+                joint = self._has_joint(row["variable"])
+                p = as_p_value(row["p_value_joint"]) if joint else ""
+                lines.append([*start, *numbers, p])
                 continue
             cells = as_estimate(row["estimate"], row["low"], row["high"])
             if odds:
                 names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
                 cells += as_estimate(*(row[name] for name in names), ratio=True)
-            lines.append([row["term"], *cells, as_p_value(row["p_value"])])
+            lines.append([*start, *cells, as_p_value(row["p_value"])])
         return lines
+
+
+def _counts_of(
+    equations: Equations, terms: tuple[Term, ...]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return whole numbers of records and events of terms, and of what their columns leave.
+
+    A level has its own. What the levels of a column leave of all is that of its reference, or of a
+    number that is not missing.
+    """
+    tally = equations.tally
+    assert tally is not None  # as in all that are released
+    levels = np.array([term.level is not None for term in terms])
+    same = levels & np.array([[one.variable == term.variable for one in terms] for term in terms])
+    same[0] = False  # the intercept is of all records
+    n_others = same.sum(axis=1)
+
+    def counted(name: str, found: np.ndarray, most: Any, rest: Any, more: int) -> Any:
+        own = np.clip(np.rint(np.where(levels, found, 0.0)), 0, most)
+        left = np.clip(np.rint(found[0]) - same @ own, 0, rest)
+        own = np.where(levels, own, left)
+        of_rest = tally.noise * np.sqrt(n_others + more)
+        of_own = np.where(levels, tally.noise, of_rest)
+        return (
+            {name: own.astype(int), f"{name}_std": of_own},
+            {name: left.astype(int), f"{name}_std": of_rest},
+        )
+
+    own, left = counted("n", tally.records, equations.n, equations.n, 0)
+    if tally.events is not None:
+        more = counted("events", tally.events, own["n"], left["n"], 1)
+        own, left = own | more[0], left | more[1]
+    return own, left
 
 
 def _exp(values: np.ndarray) -> np.ndarray:
@@ -532,7 +655,8 @@ def private_coefficients(
     of each size; for "logistic" one to six more scores, as many as add little noise; and a last
     score together with the mass of what is cut from it, the curvature, and the second moment of
     what records contribute to it. From the third on, rows are taken in a basis in which released
-    moments are about the identity. With d columns, of which k are numbers, the sums have a
+    moments are about the identity. How many rows and events each category has follows from the
+    first. With d columns, the sums have a
     sensitivity of at most ``sqrt(2 d + 2)``. Every other contribution of a row is cut to a length c
     that is public or released by then. That is the sensitivity for ``"zero_out"``; for
     ``"replace_one"`` it is 2 c for a score, sqrt(2) c for a moment and a curvature, and 2 for the
@@ -616,18 +740,22 @@ def _checked_units(units: Any, terms: tuple[Term, ...]) -> dict[str, float]:
             f" for, such as {{'age': 10}}, got {shown(units)}."
         )
     for name in units:
-        if name not in numbers:
-            close = nearest(name, numbers) if isinstance(name, str) else None
-            hint = f"Did you mean {shown(close)}?" if close else f"They are {shown_first(numbers)}."
-            raise ValueError(
-                "`units` must name columns of numbers that explain the target, got"
-                f" {shown(name)}. {hint}"
-            )
+        _check_column("units", "columns of numbers", name, numbers)
     hint = "It is how many units of the column a coefficient is for."
     return {
         name: check_real(f"units[{name!r}]", value, low=0, hint=hint)
         for name, value in units.items()
     }
+
+
+def _check_column(parameter: str, kind: str, name: Any, columns: list[str]) -> None:
+    """ValueError unless a name is among columns."""
+    if not isinstance(name, str) or name not in columns:
+        close = nearest(name, columns) if isinstance(name, str) else None
+        hint = f"Did you mean {shown(close)}?" if close else f"They are {shown_first(columns)}."
+        raise ValueError(
+            f"`{parameter}` must name {kind} that explain the target, got {shown(name)}. {hint}"
+        )
 
 
 def _in_units(terms: tuple[Term, ...], units: Mapping[str, float]) -> tuple[Term, ...]:

@@ -343,7 +343,6 @@ REASONS = {
     **dict.fromkeys(["to_json"], "files: test_saved_models.py has all models"),
     "score": SCIKIT_LEARN,  # (X, y, sample_weight) of classifiers and regressors
     "PrivateCoefficients.at_level": "which intervals: test_coefficients.py asks for others",
-    "PrivateCoefficients.in_units": "which units: test_coefficients.py asks for others",
     "PrivateSummary.compare": SUMMARISED,
     "PrivateSummary.entry": SUMMARISED,
     "PrivateCountsDisplay.from_counts": "ax, where others say the same",

@@ -1,6 +1,7 @@
 """Coefficients with intervals: units, coverage, persons, and what is refused."""
 
 import math
+import re
 import tracemalloc
 import warnings
 from dataclasses import replace
@@ -8,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom, chi2, norm
 
 from dpsubspace import (
     Categories,
@@ -182,6 +183,14 @@ def test_nothing_is_known_where_there_are_too_few_rows():
     assert len(ledger.entries) == 0
 
 
+@pytest.mark.filterwarnings("ignore:the noise of the moments:dpsubspace.PrivacyWarning")
+@pytest.mark.filterwarnings("ignore:these coefficients have no:dpsubspace.PrivacyWarning")
+def test_noise_beyond_all_rows_leaves_nothing_known():
+    """A mean that is not known to a half had no log-odds, and the fit failed after the charge."""
+    found = private_coefficients(patients(50), schema("age", "ward", "ill"), "ill", epsilon=0.1)
+    assert found.hidden.all()
+
+
 def test_levels_are_free_and_nested():
     frame = patients(20_000)
     with PrivacyLedger(2.0, 1e-6) as ledger:
@@ -339,7 +348,9 @@ def test_a_number_without_an_interval_is_hidden(with_nobody, target):
     assert np.isfinite(raw).all()
     np.testing.assert_array_equal(raw[~hidden], found.estimate[~hidden])
     line = next(line for line in str(found).splitlines() if line.startswith("ward[nobody]"))
-    assert set(line.split()[1:]) == {"–"} and "without an interval" in str(found)
+    n_counts = 2 if target == "ill" else 1
+    assert all(count.replace(",", "").isdigit() for count in line.split()[1 : 1 + n_counts])
+    assert set(line.split()[1 + n_counts :]) == {"–"} and "without an interval" in str(found)
     assert "<td style='text-align:right'>–</td>" in found._repr_html_()
     assert "inf" not in str(found)
 
@@ -430,8 +441,9 @@ def test_a_forest_of_hidden_numbers_has_names_alone():
 def test_a_frame_has_references_and_what_each_row_is_about(odds):
     frame = odds.to_frame()
     assert list(frame) == [
-        *("term", "variable", "level", "is_reference", "estimate", "low", "high", "std_error"),
-        *("p_value", "odds_ratio", "odds_ratio_low", "odds_ratio_high"),
+        *("term", "variable", "level", "is_reference", "n", "n_std", "events", "events_std"),
+        *("estimate", "low", "high", "std_error", "p_value", "p_value_joint"),
+        *("odds_ratio", "odds_ratio_low", "odds_ratio_high"),
     ]
     assert list(frame["term"]) == [
         *("Intercept", "age", "age[missing]", "ward[A]", "ward[B]", "ward[C]")
@@ -477,9 +489,10 @@ def test_without_privacy_p_values_and_errors_are_those_of_the_sandwich():
 
 def test_numbers_are_printed_as_papers_do(odds):
     lines = {line[:13].strip(): line[13:].split() for line in str(odds).splitlines()[2:]}
-    assert lines["ward[A]"] == ["0", "1", "(reference)"]
+    assert lines["ward[A]"][2:] == ["0", "1", "(reference)", "<0.001"]
+    assert lines["Intercept"][0] == lines["Intercept"][0].strip() == "20,000"
     assert lines["ward[B]"][-1] == "<0.001" and 0 <= float(lines["ward[C]"][-1].strip("<>")) <= 1
-    for term, at in (("ward[B]", 4), ("ward[C]", 4)):
+    for term, at in (("ward[B]", 6), ("ward[C]", 6)):
         numbers = [lines[term][at], lines[term][at + 1], lines[term][at + 3]]
         assert all(len(number.partition(".")[2]) >= 2 for number in numbers)
         assert len(set(numbers)) == 3
@@ -504,6 +517,153 @@ def test_numbers_are_printed_as_papers_do(odds):
 )
 def test_an_interval_is_never_rounded_to_a_point(numbers, ratio, printed):
     assert as_estimate(*numbers, ratio=ratio) == printed
+
+
+def behind(records):
+    """Which rows of a table each row of a frame of coefficients is about."""
+    gap, ward = records["age"].isna(), records["ward"]
+    groups = {"Intercept": gap | ~gap, "age": ~gap, "age[missing]": gap}
+    return groups | {f"ward[{value}]": ward == value for value in "ABC"}
+
+
+@pytest.mark.parametrize("target", ["ill", "stay"])
+def test_counts_without_privacy_are_those_of_the_table(target):
+    records = patients(2000)
+    found = private_coefficients(records, schema("age", "ward", target), target, epsilon=math.inf)
+    frame, groups = found.to_frame().set_index("term"), behind(records)
+    assert list(frame.index) == list(groups)
+    for term, rows in groups.items():
+        assert frame.loc[term, "n"] == rows.sum()
+        if target == "ill":
+            assert frame.loc[term, "events"] == (rows & (records["ill"] == "yes")).sum()
+    assert "noise of about" not in str(found) and (frame["n_std"] == 0).all()
+    assert ("events" in frame) == (" events " in str(found)) == (target == "ill")
+
+
+def test_persons_are_counted_by_the_parts_of_their_rows():
+    """Each of 500 persons has a row in ward A and two in ward B: a third of a person in A."""
+    records = patients(1500)
+    records["ward"] = ["A", "B", "B"] * 500
+    asked = {"ward": ["A", "B"]} | schema("ill")
+    persons = np.repeat(np.arange(500), 3)
+    events = (records["ill"] == "yes").groupby(records["ward"]).sum() / 3
+    for epsilon in (math.inf, 1e5):
+        found = private_coefficients(records, asked, "ill", epsilon=epsilon, groups=persons)
+        frame, noise = found.to_frame(), 7 * found.released.equations.tally.noise
+        assert frame["n"][0] == 500 and frame["n"][1:].sum() == 500
+        np.testing.assert_allclose(frame["n"][1:], [500 / 3, 1000 / 3], atol=0.5 + noise)
+        np.testing.assert_allclose(frame["events"][1:], events, atol=1.5 + 2 * noise)
+    assert " n and events, in persons, have noise of about 0." in str(found)
+
+
+def test_counts_are_as_near_as_their_deviations_say():
+    """Squares over their variance are chi-square: one release in 1e9 is beyond."""
+    rng, values = np.random.default_rng(0), [f"w{i}" for i in range(60)]
+    chances = [0.5, *[0.5 / 59] * 59]
+    frame = pd.DataFrame({"w": rng.choice(values, 6000, p=chances)})
+    frame["ill"] = rng.choice(["no", "yes"], 6000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        found = private_coefficients(frame, {"w": values, "ill": ["no", "yes"]}, "ill", epsilon=3.0)
+    tally, told = found.released.equations.tally, found.to_frame()
+    true = frame.groupby("w")["ill"].agg(["size", lambda of_one: (of_one == "yes").sum()])
+    true = true.loc[values[1:]].to_numpy()
+    for noisy, exact in zip((tally.records, tally.events), true.T, strict=True):
+        square = (((noisy[1:] - exact) / tally.noise) ** 2).sum()
+        assert chi2.ppf(1e-10, 59) < square < chi2.isf(1e-10, 59)
+    deviations = told[["n_std", "events_std"]].to_numpy() / tally.noise
+    np.testing.assert_allclose(deviations[:2], [[0, 1], [math.sqrt(59), math.sqrt(60)]])
+    np.testing.assert_allclose(deviations[2:], 1)
+    assert f"noise of about {tally.noise:.0f} (one standard deviation; more for" in str(found)
+    # As printed, all add up, and no part is larger than its whole.
+    assert told["n"][1:].sum() == 6000 and (told["events"] <= told["n"]).all()
+    assert told["events"][1:].sum() == told["events"][0]
+
+
+def test_counts_are_within_their_range_whatever_noise_is():
+    """Noise of about 300 for 100 rows, where a table is released all the same."""
+    records = patients(100)
+    for _ in range(20):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            found = private_coefficients(records, schema("age", "ward", "ill"), "ill", epsilon=0.1)
+        told = found.to_frame()
+        assert ((told["events"] >= 0) & (told["events"] <= told["n"]) & (told["n"] <= 100)).all()
+        assert told["n"][0] == 100 and str(found).splitlines()[3].split()[:2] == [
+            "Intercept",
+            "100",
+        ]
+
+
+def test_numbers_alone_have_all_records():
+    X = np.random.default_rng(0).uniform(size=(5000, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        line = private_coefficients(X[:, :1], target=X[:, 0], bounds=(0, 1), target_bounds=(0, 2))
+        found = private_coefficients(X[:, :1], target=X.sum(axis=1) > 1, bounds=(0, 1))
+    assert list(line.to_frame()["n"]) == [5000, 5000] and "noise of about" not in str(line)
+    assert " events have noise of about " in str(found) and "references)" not in str(found)
+
+
+def test_a_joint_test_without_privacy_is_that_of_wald():
+    frame = patients(2000)
+    frame["ward"] = np.random.default_rng(1).permutation(frame["ward"])
+    asked = (frame, schema("age", "ward", "stay"), "stay")
+    found = private_coefficients(*asked, epsilon=math.inf)
+    X, y = plain(frame), frame["stay"].to_numpy()
+    weights = np.linalg.lstsq(X, y, rcond=None)[0]
+    scores, inverse = X * (y - X @ weights)[:, None], np.linalg.inv(X.T @ X)
+    covariance = inverse @ scores.T @ scores @ inverse * 2000 / (2000 - X.shape[1])
+    square = weights[3:] @ np.linalg.solve(covariance[3:, 3:], weights[3:])
+    expected = pytest.approx(chi2.sf(square, 2), rel=1e-6)
+    assert found.joint_p_value("ward") == expected
+    other = private_coefficients(*asked, epsilon=math.inf, reference={"ward": "C"})
+    assert other.joint_p_value("ward") == expected
+
+
+def test_joint_tests_are_of_columns_and_free(odds):
+    with PrivacyLedger(3.0, 1e-5) as ledger:
+        # Ward B has log-odds of 1 with a deviation near 0.05.
+        assert odds.joint_p_value("ward") < 0.001
+        assert odds.at_level(0.5).joint_p_value("ward") == odds.joint_p_value("ward")
+        assert odds.in_units({"age": 10}).joint_p_value("age") == odds.joint_p_value("age")
+    assert ledger.epsilon() == 0
+    frame = odds.to_frame()
+    assert frame["p_value_joint"][3] == odds.joint_p_value("ward")
+    assert frame["p_value_joint"].isna().sum() == len(frame) - 1
+    assert "p of a reference is for all levels of its column together." in str(odds)
+    for name, message in {
+        "wards": "the target, got 'wards'. Did you mean 'ward'?",
+        "ill": "got 'ill'. They are ['age', 'ward'].",
+        "Intercept": "must name one of the columns",
+        3: "got 3. They are",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            odds.joint_p_value(name)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_a_joint_test_of_two_levels_is_that_of_their_coefficient(epsilon):
+    frame = patients(20_000)
+    frame["ward"] = np.random.default_rng(0).choice(["A", "B"], 20_000)
+    found = private_coefficients(
+        frame, schema("stay") | {"ward": ["A", "B"]}, "stay", epsilon=epsilon
+    )
+    assert found.joint_p_value("ward") == pytest.approx(found.p_value[1], rel=1e-6)
+    assert "p of a reference" not in str(found)
+    assert str(found).splitlines()[4].endswith("(reference)")
+    assert found.to_frame()["p_value_joint"].isna().all()
+
+
+def test_what_is_hidden_has_no_joint_test(with_nobody):
+    """Nor has a column of which no rows are left; beside levels that are seen, there is a test."""
+    for target in ("ill", "stay"):
+        assert with_nobody[target].joint_p_value("ward") < 0.001
+    found = with_nobody["ill"]
+    hidden = replace(found, estimate=np.full(len(found.terms), math.nan))
+    assert math.isnan(hidden.joint_p_value("ward"))
+    line = next(line for line in str(hidden).splitlines() if line.startswith("ward[A]"))
+    assert re.search(r"\(reference\) +–$", line)
 
 
 def test_units_scale_coefficients_and_cost_nothing(odds):

@@ -40,6 +40,11 @@ def assert_equal(here, there):
     for name in ("estimate", "low", "high"):
         one, other = getattr(here, name), getattr(there, name)
         np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
+    one, other = (found.released.equations.tally for found in (here, there))
+    np.testing.assert_allclose(other.records, one.records)
+    assert (one.events is None) == (other.events is None) == (here.family == "linear")
+    if one.events is not None and other.events is not None:
+        np.testing.assert_allclose(other.events, one.events)
 
 
 @pytest.mark.parametrize("family", TARGETS)

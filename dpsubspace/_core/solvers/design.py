@@ -22,6 +22,7 @@ from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 from dpsubspace._core.solvers.families import FAMILIES, Family
 from dpsubspace._core.statistics.counts import record_sums
+from dpsubspace._core.statistics.inverted_tests import Tally
 from dpsubspace._core.statistics.moments import packed
 from dpsubspace._core.statistics.table_cells import cell_total, counts_sum
 
@@ -170,6 +171,21 @@ def _of_columns(
     of_target = targets[:, None]
     more = of_target**2 if linear else rows[:, 1:][:, ~numbers[1:]] * of_target
     return np.concatenate([rows[:, 1:], rows[:, numbers] ** 2, of_target, more], axis=1)
+
+
+def tally_of(design: Design, sums: np.ndarray, noise: float) -> Tally:
+    """Return the counts that released sums of :func:`column_sum_of` have; this is postprocessing.
+
+    For targets of 0 and 1, the target and its products with indicators count events.
+    """
+    numbers, counted = design.numbers[1:], np.flatnonzero(~design.numbers)
+    records = np.full(len(design.numbers), math.nan)
+    records[counted] = [design.n, *sums[: len(numbers)][~numbers]]
+    events = None
+    if not design.kind.linear:
+        events = np.full(len(design.numbers), math.nan)
+        events[counted] = sums[len(numbers) + numbers.sum() :]
+    return Tally(records, events, noise)
 
 
 def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:

@@ -34,11 +34,12 @@ from dpsubspace._core.solvers.design import (
     moment_of_scores,
     score_sum_of,
     size_counts,
+    tally_of,
 )
 from dpsubspace._core.solvers.exact_equations import exact_equations
 from dpsubspace._core.solvers.slopes import Slope
 from dpsubspace._core.solvers.whitening import ReleasedRows, Whitening
-from dpsubspace._core.statistics.inverted_tests import Equations
+from dpsubspace._core.statistics.inverted_tests import Equations, Tally
 from dpsubspace._core.statistics.moments import symmetric
 
 # Origin of these numbers: chosen by hand on simulated tables of benchmarks/repro_coefficients.py
@@ -89,6 +90,9 @@ _RARE = 0.5
 # Least mean slope at first, over that at the mean, and largest first weight of a category: rows
 # that are far from normal can make both of them too extreme.
 _LEAST_SLOPE, _FARTHEST = 0.4, 3.0
+
+# Deviation of the noise of a mean from which on nothing is known of one from 0 to 1.
+_HALF = 0.5
 
 # How much larger slopes may be than at the mean before they are cut.
 _STEEP = 2.5
@@ -195,6 +199,7 @@ class _Columns:
     target: float  # Mean target
     square: float  # Mean square of the target, of a linear regression
     noise: float  # Deviation of the noise of each mean
+    tally: Tally
 
     def within(self, basis: np.ndarray, numbers: np.ndarray) -> _Columns:
         """Return the same of columns ``z B``, of which numbers are as they were."""
@@ -206,14 +211,15 @@ class _Columns:
 
 def _released_columns(design: Design, releases: Releases) -> _Columns:
     total = column_sum_of(design)
-    found = to_numpy(releases.gaussian("columns", total)) / design.n
-    noise, numbers = releases.noise_of("columns", total) / design.n, design.numbers[1:]
+    sums = to_numpy(releases.gaussian("columns", total))
+    tally = tally_of(design, sums, releases.noise_of("columns", total))
+    found, noise, numbers = sums / design.n, tally.noise / design.n, design.numbers[1:]
     k = len(numbers)
     means = np.clip(found[:k], np.where(numbers, -1.0, 0.0), 1.0)
     squares = means.copy()
     squares[numbers] = found[k : k + numbers.sum()]
     target, square = found[k + numbers.sum()], float(found[k + numbers.sum() + 1 :][:1].sum())
-    return _Columns(means, squares - means**2, float(target), square, noise)
+    return _Columns(means, squares - means**2, float(target), square, noise, tally)
 
 
 @dataclass(frozen=True)
@@ -353,7 +359,8 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
         explained = float(weights[1:] @ place.rows.covariance[1:, 1:] @ weights[1:])
         unit = math.sqrt(max(deviation**2 - explained, deviation**2 / 25))
         return replace(place, weights=weights, unit=unit, expected=np.trace(place.rows.moment))
-    mean = min(max(mean, noise, _RAREST), 1 - max(noise, _RAREST))
+    rarest = min(max(noise, _RAREST), _HALF)
+    mean = min(max(mean, rarest), 1 - rarest)
     weights, least = np.zeros(p), _LEAST_SLOPE * mean * (1 - mean)
     for _ in range(_STEPS):
         spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
@@ -613,6 +620,8 @@ def _last_equations(
         moved = Slope(slope.matrix, 0.0).squared_moves(last.score, whole, positive, spread) / usual
         change = float(np.linalg.norm((slope.matrix - there.matrix) @ move))
         bend = max(_BEND * min(length, moved * usual), _CARRIED * change)
+        if columns.noise > _HALF:  # nor are log-odds known that seem to be
+            moved = math.inf
     return Equations(
         about=place.weights,
         score=last.score,
@@ -628,6 +637,7 @@ def _last_equations(
         moved=moved,
         separate=None if linear else _one_sided(place, move),
         basis=place.basis,
+        tally=columns.tally,
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpsubspace._core.ground.arrays import to_numpy
 from dpsubspace._core.rows.remote import sum_over_parts
-from dpsubspace._core.solvers.design import Design
+from dpsubspace._core.solvers.design import Design, column_sum_of, tally_of
 from dpsubspace._core.statistics.inverted_tests import Equations
 
 # Largest number of Newton steps, and the size of a step that ends them. Classes are separate along
@@ -45,6 +46,7 @@ def exact_equations(design: Design) -> Equations:
         moment=sum_over_parts(_product, found, found) / max(1, n - p),
         n=n,
         separate=along[:, ~fixed],
+        tally=tally_of(design, to_numpy(column_sum_of(design).value), 0.0),
     )
 
 

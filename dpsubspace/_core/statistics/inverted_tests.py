@@ -71,6 +71,15 @@ _ESTIMATED = 1e-6
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Records behind the p weights of a table, and events among them, with noise."""
+
+    records: np.ndarray  # (p,): all for the constant, and those with each indicator; else NaN
+    events: np.ndarray | None  # (p,): as above; None if the target is no event
+    noise: float  # Standard deviation of the noise of each of them
+
+
+@dataclass(frozen=True)
 class Equations:
     """Released equations: ``score - slope (b - about)`` is noise and chance at the best b."""
 
@@ -94,6 +103,7 @@ class Equations:
     separate: np.ndarray | None = None
     # (p, p): the weights of the table are ``basis @ b``; None if they are b.
     basis: np.ndarray | None = None
+    tally: Tally | None = None  # of the weights of the table; no test looks at it
 
     @property
     def exact(self) -> bool:
