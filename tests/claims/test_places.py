@@ -274,15 +274,15 @@ def test_rows_are_mapped_in_numbers_that_give_the_same_bits(monkeypatch):
     monkeypatch.setattr(
         torch_rows,
         "even_bits",
-        lambda mapped, width, size: None if size == 20 else b"%d" % (size < 4),
+        lambda mapped, width, size: None if size == 20 else b"%d" % (size == 4),
     )
     seen, real = [], torch_features.mapped_batch
     monkeypatch.setattr(
         torch_features, "mapped_batch", lambda *given: seen.append(len(given[1])) or real(*given)
     )
     step = TorchFeatures(network("wide"), batch_size=20).fit(rows(3))
-    assert step.transform(rows(45)).shape == (45, 3) and seen == [16, 16, 4, 4, 4, 4]
-    assert len(step.transform(rows(1))) == 1 and seen[6:] == [4]
+    assert step.transform(rows(45)).shape == (45, 3) and seen == [16, 16, *[2] * 7]
+    assert len(step.transform(rows(1))) == 1 and seen[9:] == [2]
 
 
 def test_numbers_of_rows_are_found_anew_where_the_number_of_threads_is_another(monkeypatch):
