@@ -341,7 +341,9 @@ WALKS = [
         mapped,
         {"module": "other", "input_shape": (5, 1), "batch_size": 7},
         {"plain": {}},
+        {"plain": {"batch_size": "does not change the result, up to rounding"}},
         cheap=("plain",),
+        rounding=("batch_size",),
         needs="torch",
     ),
     Walk(
