@@ -74,17 +74,17 @@ print(summary.compare("hours", "male", "female", population=True))
 # %%
 # Page 2: what goes with a high income
 # ------------------------------------
-# These intervals count the noise and chance in who was drawn, as those of a paper do. Noise follows
-# the ranges: those of the regression are what it is about, and values beyond them count as their
-# ends. Marital status is left out, because it may lie between sex and income. The score is of rows
-# that the model has not seen: the last quarter, which is like the others.
+# These intervals count the noise and chance in who was drawn, as those of a paper do. Odds ratios
+# are for ten years of age and ten hours a week more. Marital status is left out, because it may lie
+# between sex and income. The score is of rows that the model has not seen: the last quarter, which
+# is like the others.
 
-regression = {name: schema[name] for name in ("sex", "income")}
-regression |= {"age": (20, 65), "education": (6, 16), "hours": (20, 60)}
+regression = {name: schema[name] for name in ("sex", "age", "education", "hours", "income")}
 inputs = {name: kind for name, kind in schema.items() if name != "income"}
 fitted, held_out = people[: 3 * n // 4], people[3 * n // 4 :]
 with ledger:
-    ratios = private_coefficients(people, regression, target="income", epsilon=0.8)
+    tens = {"age": 10, "hours": 10}
+    ratios = private_coefficients(people, regression, "income", units=tens, epsilon=0.8)
     model = tabular_pipeline(DPSGDFClassifier(), inputs, epsilon=0.8)
     model.fit(fitted[list(inputs)], fitted["income"])
     auc = private_score(
