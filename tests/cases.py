@@ -345,11 +345,16 @@ def coefficients(X, target, random_state, *, groups=None, aims="numbers", **opti
     if aims == "classes":
         schema["y"] = ["no", "yes"]
         frame[:, 3] = np.where(X[:, 0] > X[:, 2], "yes", "no")
+    if aims == "counts":
+        days = 10 + 5 * np.clip(X[:, 2:3], -50, 50)
+        frame = np.concatenate([frame, days.astype(object)], axis=1)
+        schema |= {"y": (0, 9), "days": (1, 20)}
+        options = {"family": "poisson", "exposure": "days", **options}
     budget = {"epsilon": target.epsilon, "delta": target.delta}
     budget["neighboring_relation"] = target.neighboring_relation
     options = {"random_state": random_state, "groups": groups, **budget, **options}
     with warnings.catch_warnings():
-        # With so few rows odds have no ends; what is released is looked at here, and no interval.
+        # With so few rows ratios have no ends; what is released is looked at here, and no interval.
         warnings.filterwarnings("ignore", "these coefficients have no", dpsubspace.PrivacyWarning)
         return dpsubspace.private_coefficients(frame, schema, "y", **options)
 
@@ -768,7 +773,7 @@ CASES += [
     Case(
         "private_coefficients",
         coefficients,
-        {"plain": {}, "odds": {"aims": "classes"}},
+        {"plain": {}, "odds": {"aims": "classes"}, "rates": {"aims": "counts"}},
         {"epsilon": 20.0},
         n=60,
         sparse=False,

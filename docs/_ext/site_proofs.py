@@ -314,7 +314,7 @@ FAMILIES = {
                 ("private_coefficients", "plain"),
             ),
             Quantity(
-                "The curvature of a logistic regression",
+                "The curvature of a logistic or Poisson regression",
                 "_core.solvers.equations._basis_of_information",
                 (
                     "_core.solvers.design.curvature_sum",

@@ -19,7 +19,7 @@ class CoefficientDisplay(Display):
     """Coefficients of a regression with their intervals: a forest plot.
 
     A point for each coefficient, and a line for its interval. Of a coefficient without an interval
-    that has two ends there is the name alone. Odds ratios are on a logarithmic axis.
+    that has two ends there is the name alone. Ratios of odds or rates are on a logarithmic axis.
 
     Made by :meth:`from_coefficients`, of what :func:`private_coefficients` released. It costs
     nothing more.
@@ -29,13 +29,13 @@ class CoefficientDisplay(Display):
     terms : sequence of str
         Names of the coefficients.
     estimate : array-like of shape (n_terms,)
-        Coefficients, or odds ratios.
+        Coefficients, or ratios of odds or rates.
     low, high : array-like of shape (n_terms,)
         Ends of the intervals.
     score_name : str, default="coefficient"
         What is drawn, at the axis.
     odds : bool, default=False
-        Whether these are odds ratios: the axis is then logarithmic, with a line at 1.
+        Whether these are ratios of odds or rates: the axis is then logarithmic, with a line at 1.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class CoefficientDisplay(Display):
         ax: Any = None,
         **plot_params: Any,
     ) -> Self:
-        """Draw released coefficients but for the intercept, those of odds as ratios.
+        """Draw released coefficients but for the intercept, those of odds and rates as ratios.
 
         Parameters
         ----------
@@ -104,13 +104,10 @@ class CoefficientDisplay(Display):
             If matplotlib is not installed.
         """
         cls._pyplot()
-        odds = coefficients.family == "logistic"
-        names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
-        columns = coefficients._columns()
-        estimate, low, high = (
-            columns[name][1:] for name in (names if odds else ("estimate", "low", "high"))
-        )
-        name = "odds ratio" if odds else "coefficient"
+        names, columns = coefficients._ratio_columns, coefficients._columns()
+        odds = bool(names)
+        estimate, low, high = (columns[name][1:] for name in names or ("estimate", "low", "high"))
+        name = coefficients._ratio_name or "coefficient"
         display = cls(
             terms=coefficients.terms[1:],
             estimate=estimate,

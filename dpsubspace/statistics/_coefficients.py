@@ -1,4 +1,4 @@
-"""Coefficients of linear and logistic regression in the units of a table, with intervals.
+"""Coefficients of linear, logistic and Poisson regression in the units of a table, with intervals.
 
 Where to check the privacy claim: a call runs :func:`~dpsubspace._core.fits.estimator.run_privately`
 and in it ``CoefficientsPlan`` of ``_core/plans/coefficients.py``, whose ``run`` is all of it.
@@ -33,6 +33,7 @@ from dpsubspace._core.plans.coefficients import INTERCEPT, Coding, CoefficientsP
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.inputs import check_rows_and_targets, named
 from dpsubspace._core.rows.records import check_groups, check_order
+from dpsubspace._core.solvers.families import FAMILIES
 from dpsubspace._core.statistics.inverted_tests import (
     Equations,
     Interval,
@@ -65,6 +66,28 @@ _FEW, _STILL, _DEVIATIONS = 0.05, 0.02, 3.0
 # A weight that tests accept only if they accept all: log-odds are then not known.
 _ANY = 1e9
 
+# Why that may be; and what may be the case where categories seem to have few rows.
+_SCORES = {
+    "logistic": "log-odds of rows are not known to about 1, from which no interval follows: columns"
+    " tell the classes apart nearly always, nearly all rows have one outcome",
+    "poisson": "logarithms of the rates of rows are not known to about 1, from which no interval"
+    " follows: columns tell nearly always which counts are 0, nearly all counts are 0",
+}
+_ONE_OUTCOME = {
+    "linear": "",
+    "logistic": ", or nearly all of these have one outcome",
+    "poisson": ", or nearly all of these have a count of 0",
+}
+
+# Terms that no finite weight is best for, without privacy.
+_SEPARATE = (
+    "the classes are separate: columns tell them apart without an error, or some have rows of one"
+    " class alone"
+)
+_SEPARATE_COUNTS = (
+    "columns tell without an error which counts are 0, or some categories have counts of 0 alone"
+)
+
 
 class RawCoefficients(NamedTuple):
     """Released equations, and how coefficients follow from them."""
@@ -92,8 +115,8 @@ class PrivateCoefficients(PrivateResult):
         Categories are named by the value, as "ward[B]", missing values as "age[missing]", and
         numbers with their unit where that is not 1, as "age, per 10".
     estimate : ndarray of shape (n_terms,)
-        Coefficients: units of the target, or log-odds, for one more unit of the column, or
-        against the reference category. NaN where `hidden`.
+        Coefficients: units of the target, log-odds, or logarithms of rates, for one more unit of
+        the column, or against the reference category. NaN where `hidden`.
     low, high : ndarray of shape (n_terms,)
         Ends of the intervals. Infinite where noise leaves a coefficient undetermined, or, without
         noise, where classes are separate or columns are sums of others.
@@ -101,7 +124,7 @@ class PrivateCoefficients(PrivateResult):
         Chance with which an interval covers the coefficient, over noise and samples.
     simultaneous : bool
         Whether all intervals hold together with that chance.
-    family : {"linear", "logistic"}
+    family : {"linear", "logistic", "poisson"}
         Which regression it is.
     target : str
         Name of the target, for "logistic" with its value that odds are about.
@@ -170,11 +193,34 @@ class PrivateCoefficients(PrivateResult):
         Raises
         ------
         AttributeError
-            If the regression is linear.
+            If the regression is not logistic.
         """
-        if self.family != "logistic":
-            raise AttributeError("a linear regression has no odds ratios: see `estimate`.")
+        return self._ratio("odds ratio")
+
+    @property
+    def rate_ratio(self) -> np.ndarray:
+        """Factors by which rates change, of a Poisson regression, of shape (n_terms,).
+
+        That of the intercept is the rate itself, of a row in which numbers are 0, for one unit of
+        the exposure if there is one.
+
+        Raises
+        ------
+        AttributeError
+            If the regression is not one of Poisson.
+        """
+        return self._ratio("rate ratio")
+
+    def _ratio(self, name: str) -> np.ndarray:
+        if name != self._ratio_name:
+            kind = "Poisson" if self.family == "poisson" else self.family
+            raise AttributeError(f"a {kind} regression has no {name}s: see `estimate`.")
         return _exp(self.estimate)
+
+    @property
+    def _ratio_name(self) -> str:
+        """Name of the exponentials of coefficients; "" if they have none."""
+        return FAMILIES[self.family].ratio
 
     @property
     def p_value(self) -> np.ndarray:
@@ -280,8 +326,8 @@ class PrivateCoefficients(PrivateResult):
         Parameters
         ----------
         units : dict of str to float
-            For columns of numbers, how many units a coefficient, its interval and its odds ratio
-            are for, as in ``{"age": 10, "balance": 1000}``. Positive and finite. A column that is
+            For columns of numbers, how many units a coefficient, its interval and its ratio are
+            for, as in ``{"age": 10, "balance": 1000}``. Positive and finite. A column that is
             not named has a unit of 1, also where it had another one before.
 
         Returns
@@ -314,16 +360,17 @@ class PrivateCoefficients(PrivateResult):
             "variable" (the column of the table, or "Intercept"), "level" (the category, "missing",
             or None for a number), "is_reference", "n", "n_std", "estimate", "low", "high",
             "std_error", "p_value" and "p_value_joint". A logistic regression also has "events" and
-            "events_std" after these of n, and "odds_ratio", "odds_ratio_low" and "odds_ratio_high".
-            A reference has the estimate 0 and the odds ratio 1, and NaN for intervals and p values.
-            "n" is how many rows have the category, or persons with `groups`, where each of a
-            person's rows counts as a part; "events" is how many of these have the outcome. They are
-            released numbers, rounded and within their range, with noise of the standard deviations
-            "n_std" and "events_std". References, and numbers with missing values, have what the
-            other levels leave of all records, whose number is public. "std_error" is half of the
-            interval over the normal quantile of its level, which is about the usual one where the
-            interval is about symmetric. "p_value_joint" is :meth:`joint_p_value`, on references of
-            columns with more than two levels.
+            "events_std" after these of n, and "odds_ratio", "odds_ratio_low" and "odds_ratio_high",
+            and one of Poisson the same with "rate_ratio". A reference has the estimate 0 and the
+            ratio 1, and NaN for intervals and p values. "n" is how many rows have the category, or
+            persons with `groups`, where each of a person's rows counts as a part; "events" is how
+            many of these have the outcome, or the sum of their counts. They are released numbers,
+            rounded and within their range, with noise of the standard deviations "n_std" and
+            "events_std". References, and numbers with missing values, have what the other levels
+            leave of all records, whose number is public. "std_error" is half of the interval over
+            the normal quantile of its level, which is about the usual one where the interval is
+            about symmetric. "p_value_joint" is :meth:`joint_p_value`, on references of columns with
+            more than two levels.
 
         Raises
         ------
@@ -349,7 +396,7 @@ class PrivateCoefficients(PrivateResult):
         return with_notes([self._title, "", *as_text(self._printed(), 1)], *self._notes)
 
     def plot(self, ax: Any = None, **plot_params: Any) -> Any:
-        """Draw the coefficients with their intervals, odds as ratios; this costs nothing more.
+        """Draw the coefficients with their intervals, or ratios; this costs nothing more.
 
         Parameters
         ----------
@@ -383,8 +430,7 @@ class PrivateCoefficients(PrivateResult):
 
     @property
     def _title(self) -> str:
-        kind = "Logistic" if self.family == "logistic" else "Linear"
-        return f"{kind} regression of {self.target}"
+        return f"{self.family.capitalize()} regression of {self.target}"
 
     @property
     def _notes(self) -> list[str]:
@@ -412,15 +458,16 @@ class PrivateCoefficients(PrivateResult):
     def _told_of_noise(self) -> str:
         """Sentence about the noise of counts, for those that have any."""
         equations, terms = self.released
-        noise, levels = equations.tally.noise, any(term.level is not None for term in terms)
-        names = ["n"] * levels + ["events"] * (self.family == "logistic")
-        if not (noise and names):
+        tally, levels = equations.tally, any(term.level is not None for term in terms)
+        names = ["n"] * levels + ["events"] * FAMILIES[self.family].counted
+        if not (tally.noise and names):
             return ""
-        size = f"{noise:,.0f}" if noise >= 10 else f"{noise:.2g}"
+        noises = {"n": tally.noise, "events": tally.noise * tally.largest}
+        sizes = [f"{x:,.0f}" if x >= 10 else f"{x:.2g}" for x in (noises[name] for name in names)]
         more = "; more for references" if self.references else ""
         verb = "have" if names[-1] == "events" else "has"
         unit = "" if self.privacy_.unit == "row" else f", in {self.privacy_.unit}s,"
-        counts = f"{' and '.join(names)}{unit}"
+        counts, size = f"{' and '.join(names)}{unit}", " and ".join(dict.fromkeys(sizes))
         return f" {counts} {verb} noise of about {size} (one standard deviation{more})."
 
     def _has_joint(self, variable: str) -> bool:
@@ -443,13 +490,14 @@ class PrivateCoefficients(PrivateResult):
             "p_value": self.p_value,
             "p_value_joint": [math.nan] * len(terms),
         }
-        if self.family == "logistic":
-            columns |= {
-                "odds_ratio": self.odds_ratio,
-                "odds_ratio_low": _exp(self.low),
-                "odds_ratio_high": _exp(self.high),
-            }
-        return columns
+        ratios = (_exp(self.estimate), _exp(self.low), _exp(self.high))
+        return columns | dict(zip(self._ratio_columns, ratios, strict=False))
+
+    @property
+    def _ratio_columns(self) -> list[str]:
+        """Names of the columns with ratios and their ends; none where there are no ratios."""
+        name = self._ratio_name.replace(" ", "_")
+        return [name, f"{name}_low", f"{name}_high"] if name else []
 
     def _rows(self) -> list[dict[str, Any]]:
         """Coefficients, and before those of each column of categories its reference."""
@@ -462,7 +510,8 @@ class PrivateCoefficients(PrivateResult):
                 named.add(name)
                 value = self.references[name]
                 reference = {"term": f"{name}[{value}]", "variable": name, "level": value}
-                reference |= {"is_reference": True, "estimate": 0.0, "odds_ratio": 1.0}
+                reference |= {"is_reference": True, "estimate": 0.0}
+                reference |= dict.fromkeys(self._ratio_columns[:1], 1.0)
                 reference |= {key: left[i] for key, left in of_references.items()}
                 if self._has_joint(name):
                     reference["p_value_joint"] = self.joint_p_value(name)
@@ -472,22 +521,22 @@ class PrivateCoefficients(PrivateResult):
 
     def _printed(self) -> list[list[str]]:
         """Return the cells of the printed table, its head first."""
-        interval, odds = f"{100 * self.level:g}% interval", self.family == "logistic"
-        counted = ["n", *["events"] * odds]
-        head = ["", *counted, "coefficient", interval, *["odds ratio", interval] * odds, "p"]
+        interval, ratios = f"{100 * self.level:g}% interval", self._ratio_columns
+        counted = ["n", *["events"] * FAMILIES[self.family].counted]
+        ratio = [self._ratio_name, interval] * bool(ratios)
+        head = ["", *counted, "coefficient", interval, *ratio, "p"]
         lines = [head]
         for row in self._rows():
             start = [row["term"], *(f"{row[name]:,}" for name in counted)]
             if row["is_reference"]:
-                numbers = ["0", "", "1", "(reference)"] if odds else ["0", "(reference)"]
+                numbers = ["0", "", "1", "(reference)"] if ratios else ["0", "(reference)"]
                 joint = self._has_joint(row["variable"])
                 p = as_p_value(row["p_value_joint"]) if joint else ""
                 lines.append([*start, *numbers, p])
                 continue
             cells = as_estimate(row["estimate"], row["low"], row["high"])
-            if odds:
-                names = ("odds_ratio", "odds_ratio_low", "odds_ratio_high")
-                cells += as_estimate(*(row[name] for name in names), ratio=True)
+            if ratios:
+                cells += as_estimate(*(row[name] for name in ratios), ratio=True)
             lines.append([*start, *cells, as_p_value(row["p_value"])])
         return lines
 
@@ -507,20 +556,21 @@ def _counts_of(
     same[0] = False  # the intercept is of all records
     n_others = same.sum(axis=1)
 
-    def counted(name: str, found: np.ndarray, most: Any, rest: Any, more: int) -> Any:
+    def counted(name: str, found: np.ndarray, noise: float, most: Any, rest: Any, more: int) -> Any:
         own = np.clip(np.rint(np.where(levels, found, 0.0)), 0, most)
         left = np.clip(np.rint(found[0]) - same @ own, 0, rest)
         own = np.where(levels, own, left)
-        of_rest = tally.noise * np.sqrt(n_others + more)
-        of_own = np.where(levels, tally.noise, of_rest)
+        of_rest = noise * np.sqrt(n_others + more)
+        of_own = np.where(levels, noise, of_rest)
         return (
             {name: own.astype(int), f"{name}_std": of_own},
             {name: left.astype(int), f"{name}_std": of_rest},
         )
 
-    own, left = counted("n", tally.records, equations.n, equations.n, 0)
+    own, left = counted("n", tally.records, tally.noise, equations.n, equations.n, 0)
     if tally.events is not None:
-        more = counted("events", tally.events, own["n"], left["n"], 1)
+        most, rest = (np.rint(tally.largest * found["n"]) for found in (own, left))
+        more = counted("events", tally.events, tally.noise * tally.largest, most, rest, 1)
         own, left = own | more[0], left | more[1]
     return own, left
 
@@ -539,6 +589,7 @@ def private_coefficients(
     bounds: Any = None,
     target_bounds: Any = None,
     family: str = "auto",
+    exposure: str | None = None,
     reference: Mapping[str, Any] | None = None,
     units: Mapping[str, float] | None = None,
     level: float = 0.95,
@@ -549,13 +600,14 @@ def private_coefficients(
     random_state: int | np.random.RandomState | None = None,
     groups: Any = None,
 ) -> PrivateCoefficients:
-    """Release coefficients of a linear or logistic regression, with intervals.
+    """Release coefficients of a linear, logistic or Poisson regression, with intervals.
 
-    Coefficients are in the units of the table: how much the target changes, or its log-odds,
-    for one more unit of a column, and against the reference for a category. Intervals count the
-    noise that protects the rows as well as chance in which rows there are. A coefficient that
-    noise hides gets a wide interval, or none at all, and then no estimate. That intervals cover is
-    seen in simulations, and rests on a prior for the other coefficients (see the notes).
+    Coefficients are in the units of the table: how much the target changes, or its log-odds, or the
+    logarithm of its rate, for one more unit of a column, and against the reference for a category.
+    Intervals count the noise that protects the rows as well as chance in which rows there are. A
+    coefficient that noise hides gets a wide interval, or none at all, and then no estimate. That
+    intervals cover is seen in simulations, and rests on a prior for the other coefficients (see the
+    notes).
 
     Parameters
     ----------
@@ -575,11 +627,16 @@ def private_coefficients(
         (n_features,). Values outside are clipped.
     target_bounds : tuple (low, high), optional
         Public range of the targets of an array. None takes them to be 0 or 1.
-    family : {"auto", "linear", "logistic"}, default="auto"
+    family : {"auto", "linear", "logistic", "poisson"}, default="auto"
         "linear" is least squares for a target with a range, "logistic" the odds of a target with
-        two categories. "auto" takes what the target is for: an outcome of 0 and 1 needs
-        ``Categories([0, 1])`` for odds ratios, and with ``Range(0, 1)`` it has a linear
-        probability model.
+        two categories, and "poisson" the logarithm of the rate of a target of counts, with a range
+        that does not begin below 0. "auto" takes what the target is for, and never "poisson": an
+        outcome of 0 and 1 needs ``Categories([0, 1])`` for odds ratios, and with ``Range(0, 1)`` it
+        has a linear probability model.
+    exposure : str, optional
+        For "poisson", the name of a column of numbers that counts are in proportion to, such as
+        days under risk: rates are then for one of its units, and it has no coefficient. Its range
+        is public and begins above 0. None takes all rows to have the same exposure.
     reference : dict of str to object, optional
         For columns of categories, the value that the others are compared with; of a target
         the value whose odds the others' are over. It is the first in the schema for columns that
@@ -634,8 +691,9 @@ def private_coefficients(
     Notes
     -----
     What is estimated is the fit to the population that the rows are a sample of, with values
-    clipped to the schema: the best linear predictor, or the logistic model nearest to the truth. No
-    model has to be true for the intervals. Intervals are of the kind of a sandwich covariance (of
+    clipped to the schema: the best linear predictor, or the logistic or Poisson model nearest to
+    the truth. No model has to be true for the intervals: counts may vary more than those of
+    Poisson do. Intervals are of the kind of a sandwich covariance (of
     Huber and White), clustered by person with `groups`, where a person's rows count as one.
     What a row contributes to the last score is cut at a length that noisy counts choose. How much
     is cut is released, and intervals are longer by it.
@@ -649,10 +707,11 @@ def private_coefficients(
     odds ratios are 1.05 to 1.3 times as long as without privacy on most tables.
 
     Released, as Gaussian mechanisms that are calibrated together: sums of the columns, of squares
-    of numbers and of the target, for "logistic" also within each category; the second moment of
-    rows that are centred and scaled by these; the mean score at a constant; for "logistic" the
+    of numbers and of the target, for "logistic" and "poisson" also within each category, where
+    counts are divided by the end of their range, and of exposures; the second moment of rows that
+    are centred and scaled by these; the mean score at a constant; for "logistic" and "poisson" the
     curvature at the weights that follow; a second score; how many rows have scores and curvatures
-    of each size; for "logistic" one to six more scores, as many as add little noise; and a last
+    of each size; for these families one to six more scores, as many as add little noise; and a last
     score together with the mass of what is cut from it, the curvature, and the second moment of
     what records contribute to it. From the third on, rows are taken in a basis in which released
     moments are about the identity. How many rows and events each category has follows from the
@@ -665,13 +724,14 @@ def private_coefficients(
 
     Intervals have all values that a test does not reject (Fieller, 1954; Anderson, Rubin, 1949),
     with noise in the moments as in regressions with weak instruments (Kleibergen, 2002).
-    How far the other coefficients are from where they were last estimated has a normal prior with
-    a wide scale: half of the range of the target for half of the range of a column or a category,
-    and 2 in log-odds; for a number at least 0.4 of that half of the range of the target, and 0.8
-    in log-odds, for one standard deviation of the column, as far as noise shows it. It counts only
-    where noise hides them. Where log-odds of rows are known less well than to about 1, intervals of
-    a logistic regression have no ends. For ``epsilon=float("inf")`` estimates are
-    those of least squares or maximum likelihood, with intervals by the sandwich covariance.
+    How far the other coefficients are from where they were last estimated has a normal prior with a
+    wide scale: half of the range of the target for half of the range of a column or a category, and
+    2 in log-odds and logarithms of rates; for a number at least 0.4 of that half of the range of
+    the target, and 0.8 in log-odds and logarithms of rates, for one standard deviation of the
+    column, as far as noise shows it. It counts only where noise hides them. Where log-odds of rows,
+    or logarithms of rates, are known less well than to about 1, intervals have no ends. For
+    ``epsilon=float("inf")`` estimates are those of least squares or maximum likelihood, with
+    intervals by the sandwich covariance.
 
     References
     ----------
@@ -704,11 +764,11 @@ def private_coefficients(
     1.0
     """
     goal = Target(epsilon, delta, neighboring_relation).checked()
-    check_choice("family", family, ("auto", "linear", "logistic"))
+    check_choice("family", family, ("auto", *FAMILIES))
     check_real("level", level, low=0, high=1)
     check_bool("simultaneous", simultaneous)
     frame, schema, name = _as_table(X, schema, target, bounds, target_bounds, groups)
-    coding = Coding.of(schema, name, family, reference)
+    coding = Coding.of(schema, name, family, reference, exposure)
     terms = coding.terms()
     units = {} if units is None else _checked_units(units, terms)
     table = read_anywhere(frame, schema, name="X", groups=groups)
@@ -804,7 +864,8 @@ def _warn_of_no_ends(found: PrivateCoefficients) -> None:
     equations, terms = found.released
     hidden = [terms[i] for i in np.flatnonzero(found.hidden)]
     if equations.exact:
-        _warn_of_no_estimate(equations, hidden)
+        told = _SEPARATE_COUNTS if found.family == "poisson" else _SEPARATE
+        _warn_of_no_estimate(equations, hidden, told)
     elif hidden:
         causes = " ".join(_causes(equations, hidden, found.family))
         warn(
@@ -819,16 +880,14 @@ def _causes(equations: Equations, hidden: list[Term], family: str) -> list[str]:
     """Return why terms are hidden as far as released numbers tell, with what helps."""
     if accepted_along(equations, hidden[0].direction, _ANY) == 0:
         return [
-            "The log-odds of rows are not known to about 1, from which no interval follows: columns"
-            " tell the classes apart nearly always, nearly all rows have one outcome, or noise is"
-            " large. Leave such columns out, or take more rows, fewer columns, narrower ranges or a"
-            " larger epsilon."
+            f"The {_SCORES[family]}, or noise is large. Leave such columns out, or take more rows,"
+            " fewer columns, narrower ranges or a larger epsilon."
         ]
     by_cause: dict[str, list[str]] = {"few": [], "still": [], "noise": []}
     for term in [term for term in hidden if term.variable != INTERCEPT] or hidden:
         by_cause[_cause(equations, term)].append(term.name)
     few, still, noise = (", ".join(names) for names in by_cause.values())
-    one_class = ", or nearly all of these have one outcome" if family == "logistic" else ""
+    one_class = _ONE_OUTCOME[family]
     told = {
         f"Few rows have {few}{one_class}: merge such categories with others.": few,
         f"Rows hardly vary in {still} within the declared ranges, beside the other columns: leave"
@@ -864,7 +923,7 @@ def _cause(equations: Equations, term: Term) -> str:
     return "still" if still else "noise"
 
 
-def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
+def _warn_of_no_estimate(equations: Equations, without: list[Term], told: str) -> None:
     """Warn why terms have no estimate, if equations are exact and noise hides nothing.
 
     If columns are sums of others, rows do not vary along the direction of the term. Classes are
@@ -886,9 +945,8 @@ def _warn_of_no_estimate(equations: Equations, without: list[Term]) -> None:
         )
     if separate:
         warn(
-            f"the classes are separate: columns tell them apart without an error, or some have rows"
-            f" of one class alone, so that {', '.join(separate)} cannot be estimated. Leave such"
-            " columns out, merge categories, or fit a model that shrinks coefficients.",
+            f"{told}, so that {', '.join(separate)} cannot be estimated. Leave such columns out,"
+            " merge categories, or fit a model that shrinks coefficients.",
             UserWarning,
             about=("separate", *separate),
         )

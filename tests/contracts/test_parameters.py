@@ -547,7 +547,8 @@ WALKS = [
         {"plain": {}, "without privacy": {"epsilon": INF}},
         {"without privacy": EXACT},
         cheap=("plain", "without privacy"),
-        elsewhere=("schema", "target", "family", "reference", "units"),  # test_coefficients.py
+        # test_coefficients.py, test_rate_ratios.py
+        elsewhere=("schema", "target", "family", "exposure", "reference", "units"),
     ),
     Walk(
         private_counts,

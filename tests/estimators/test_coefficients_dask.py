@@ -23,12 +23,23 @@ pytestmark = pytest.mark.filterwarnings(
 N = 1201
 ROWS = patients(N)
 CUTS = {"one": (), "uneven and empty": UNEVEN, "empty first": (0.0, 0.3), "many": (0.05,) * 19}
-TARGETS = {"linear": ("stay", "age", "ward"), "logistic": ("ill", "age", "ward")}
+ROWS["visits"] = np.random.default_rng(1).poisson(1 + 2 * (ROWS["ward"] == "B"))
+ROWS["days"] = np.random.default_rng(2).uniform(5, 50, N)
+TARGETS = {
+    "linear": ("stay", "age", "ward"),
+    "logistic": ("ill", "age", "ward"),
+    "poisson": ("visits", "age", "ward", "days"),
+}
+COUNTS = {"visits": (0, 12), "days": (10, 40)}
 
 
 def found_of(frame, family, **options):
     target, *others = TARGETS[family]
     options = {"epsilon": 3.0, "random_state": 0} | options
+    if family == "poisson":
+        listed = schema("age", "ward") | COUNTS
+        options |= {"family": "poisson", "exposure": "days"}
+        return private_coefficients(frame, listed, target, **options)
     return private_coefficients(frame, schema(*others, target), target, **options)
 
 

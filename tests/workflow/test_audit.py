@@ -263,6 +263,10 @@ AUDITS = {
     },
     "private_coefficients": {
         "plain": Audit(private_coefficients, given={"schema": COLUMNS, "target": "4"}),
+        "rates": Audit(
+            private_coefficients,
+            given={"schema": COLUMNS | {"4": (0, 8)}, "target": "4", "family": "poisson"},
+        ),
     },
     "private_counts": {
         "plain": Audit(private_counts, given={"schema": COLUMNS, "columns": ["0", "1"], "bins": 3}),

@@ -1,4 +1,4 @@
-"""Coefficients of linear and logistic regression of a table.
+"""Coefficients of linear, logistic and Poisson regression of a table.
 
 Where to check the privacy claim: :meth:`CoefficientsPlan.run` is all of it. Its releases are those
 of ``released_equations`` in ``_core/solvers/equations.py``, which bounds what a record contributes
@@ -32,6 +32,9 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 INTERCEPT = "Intercept"
 
+# Least half of the width of a range, which values are divided by.
+_NARROWEST = 1e-300
+
 
 @dataclass(frozen=True)
 class Term:
@@ -56,16 +59,27 @@ class Coding:
     target: str
     family: str
     references: Mapping[str, Any]  # reference category by column
+    exposure: str | None = None  # Column of which the logarithm is added to scores
 
     @classmethod
-    def of(cls, schema: Schema, target: str, family: str, reference: Any) -> Coding:
+    def of(
+        cls, schema: Schema, target: str, family: str, reference: Any, exposure: Any = None
+    ) -> Coding:
         """Return the coding of a schema; ValueError if the schema has none."""
-        if len(schema) < 2:
+        if exposure is not None:
+            _check_exposure(schema, target, family, exposure)
+        if len(schema) - (exposure is not None) < 2:
             raise ValueError("`schema` has the target alone: name a column that explains it.")
         if estimated := list(schema.private_ranges):
             raise ValueError(
                 f"the ranges of {estimated} are private, and a coefficient needs a public one:"
                 " write Range(low, high) from public knowledge."
+            )
+        narrow = [name for name in schema.numbers if middle_of(schema[name])[1] < _NARROWEST]
+        if narrow:
+            raise ValueError(
+                f"the ranges of {narrow} are too narrow to divide by: write ranges that are wider,"
+                " or values in a smaller unit."
             )
         natural = "logistic" if target in schema.categories else "linear"
         family = natural if family == "auto" else family
@@ -75,11 +89,18 @@ class Coding:
                 f"the target {shown(target)} must not have missing values: leave such rows out by a"
                 " public rule, and missing=True out of the schema."
             )
-        if family != natural or (natural == "logistic" and len(kind.values) != 2):
+        fits = family == natural or (natural, family) == ("linear", "poisson")
+        if not fits or (natural == "logistic" and len(kind.values) != 2):
             raise ValueError(
                 f"the target {shown(target)} must be Categories of two values, such as"
-                " Categories([0, 1]), for a logistic regression or a Range for a linear one; the"
-                f" family is {family!r} and the schema says {shown(kind)}."
+                " Categories([0, 1]), for a logistic regression or a Range for a linear one or one"
+                f" of Poisson; the family is {family!r} and the schema says {shown(kind)}."
+            )
+        if family == "poisson" and kind._ends[0] < 0:
+            raise ValueError(
+                f"the target {shown(target)} of a Poisson regression has counts, and its range"
+                f" must not begin below 0, got {shown(kind)}: write Range(0, high), or take"
+                " family='linear'."
             )
         chosen = {} if reference is None else dict(reference)
         kinds: dict[str, Any] = dict(schema)
@@ -91,7 +112,7 @@ class Coding:
                     + f", got {shown(value)} for {shown(name)}."
                 )
         references = {name: chosen.get(name, kinds[name].values[0]) for name in schema.categories}
-        return cls(schema, target, family, references)
+        return cls(schema, target, family, references, exposure)
 
     def check(self, table: Table) -> None:
         """ValueError where rows have an outcome that is none of the two."""
@@ -107,7 +128,7 @@ class Coding:
 
     @property
     def target_name(self) -> str:
-        if self.family == "linear":
+        if self.family != "logistic":
             return self.target
         return f"{self.target} = {self._others(self.target)[0]}"
 
@@ -118,15 +139,24 @@ class Coding:
     def design(self, table: Table, records: Records) -> Design:
         """The regression, with rows and targets where those of the table lie."""
         rows, targets = rowwise(Coding.rows, self, table), self.targets(table)
-        numbers, levels = [False], []
+        size, numbers, levels = len(self.schema) - (self.exposure is not None), [False], []
         for name, kind in self._features():
             of_number = name in self.schema.numbers
             others = 0 if of_number else len(self._others(name))
             if not of_number:
                 levels.append(len(numbers) + np.arange(others + kind.missing))
             numbers += [of_number] * of_number + [False] * (others + kind.missing)
-        size, public = len(self.schema), (np.array(numbers), tuple(levels))
-        return Design(rows, targets, size, self.family, records, *public)
+        return Design(
+            rows,
+            targets,
+            size,
+            self.family,
+            records,
+            np.array(numbers),
+            tuple(levels),
+            unit=1 / math.sqrt(self._largest),
+            offsets=self.offsets(table),
+        )
 
     def rows(self, table: Table) -> np.ndarray:
         """Rows with a constant, numbers from -1 to 1 and indicators, each 0 or 1."""
@@ -146,21 +176,45 @@ class Coding:
         return rows
 
     def targets(self, table: Table) -> np.ndarray:
-        """Targets from -1 to 1, or 0 and 1."""
+        """Targets from -1 to 1, or 0 and 1, or counts from 0 to 1."""
         kind: Any = self.schema[self.target]
         targets = values_of(table, self.schema, self.target)
         if self.family == "linear":
             return in_unit(targets, kind)
+        if self.family == "poisson":
+            return np.clip(targets, *kind._ends) / self._largest
         event = kind.values.index(self._others(self.target)[0])
         return (targets == event).astype(np.float64)
 
+    def offsets(self, table: Table) -> Any:
+        """Logarithms of exposures over the end of their range, at most 0; None without them."""
+        if self.exposure is None:
+            return None
+        low, high = self._of_exposure
+        values = values_of(table, self.schema, self.exposure)
+        return rowwise(np.log, np.clip(values, low, high) / high)
+
+    @property
+    def _largest(self) -> float:
+        """End of the range of counts; 1 for other targets."""
+        kind: Any = self.schema[self.target]
+        return float(kind._ends[1]) if self.family == "poisson" else 1.0
+
+    @property
+    def _of_exposure(self) -> tuple[float, float]:
+        kind: Any = self.schema[self.exposure] if self.exposure else None
+        return (1.0, 1.0) if kind is None else (float(kind._ends[0]), float(kind._ends[1]))
+
     def _features(self) -> list[tuple[str, Any]]:
-        return [(name, kind) for name, kind in self.schema.items() if name != self.target]
+        others = (self.target, self.exposure)
+        return [(name, kind) for name, kind in self.schema.items() if name not in others]
 
     def terms(self) -> tuple[Term, ...]:
         """Coefficients in the order of the columns of the design."""
         linear = self.family == "linear"
         middle, unit = middle_of(self.schema[self.target]) if linear else (0.0, 1.0)
+        if self.family == "poisson":  # scores are of counts and of exposures over their largest
+            middle = math.log(self._largest) - math.log(self._of_exposure[1])
         whose: list[tuple[str, Any]] = [(INTERCEPT, None)]
         factors, places = [unit], [0.0]
         for name, kind in self._features():
@@ -193,6 +247,34 @@ class Coding:
             for i, ((name, level), direction, factor) in enumerate(
                 zip(whose, directions, factors, strict=True)
             )
+        )
+
+
+def _check_exposure(schema: Schema, target: str, family: str, exposure: Any) -> None:
+    """ValueError unless `exposure` names a column that rates can be for."""
+    if family != "poisson":
+        raise ValueError(
+            f"`exposure` is for family='poisson', got {shown(exposure)} for the family {family!r}:"
+            " leave it out, or write family='poisson'."
+        )
+    numbers = [name for name in schema.numbers if name != target]
+    if exposure not in numbers:
+        names = shown_first(numbers) if numbers else "none here"
+        raise ValueError(
+            "`exposure` must name a column of numbers of the schema that is not the target, got"
+            f" {shown(exposure)}. Such columns: {names}."
+        )
+    kind: Any = schema[exposure]
+    if kind.missing:
+        raise ValueError(
+            f"the `exposure` {shown(exposure)} must not have missing values: leave such rows out by"
+            " a public rule, and missing=True out of the schema."
+        )
+    if kind._ends is None or kind._ends[0] <= 0:
+        raise ValueError(
+            f"the `exposure` {shown(exposure)} needs a public range that begins above 0, as its"
+            f" logarithm is taken, got {shown(kind)}: write the least that counts, such as"
+            " Range(1, 365) for days."
         )
 
 

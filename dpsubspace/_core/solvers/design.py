@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsubspace._core.ground.arrays import EPS, Total, slices
+from dpsubspace._core.ground.arrays import EPS, Total, column_sums, slices, to_numpy, weighted
 from dpsubspace._core.release.mechanisms import BoundedSum, gram_sum, vector_sum
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.remote import rowwise, sum_over_parts
@@ -44,17 +44,23 @@ class Design:
     # (n_rows, p): of the table entries from -1 to 1, the first of them 1; in a basis, of any
     # length. Private.
     rows: Any
-    # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one. Private.
+    # (n_rows,): from -1 to 1 for a linear regression, 0 or 1 for a logistic one, and from 0 to 1
+    # for that of Poisson: counts over the end of their range. Private.
     targets: Any
     # Public bound on the squared norm of a row of the table, of which no entry is above 1: 1 for
     # the constant, and 1 for each column (a category has one indicator that is 1, or none; a number
     # that is missing is 0 beside its indicator).
     size: int
-    family: str  # "linear" or "logistic"
+    family: str  # A key of FAMILIES
     records: Records
     numbers: np.ndarray  # (p,): which columns are numbers; the others are 0 or 1. Public.
     # Places of the indicators of each column of categories. Public.
     levels: tuple[np.ndarray, ...] = ()
+    # About the deviation of targets from their means over the root of m', by public numbers.
+    unit: float = 1.0
+    # (n_rows,): what is added to scores, at most 0: logarithms of exposures over their largest.
+    # Private. None where there is none.
+    offsets: Any = None
 
     @property
     def n(self) -> int:
@@ -72,7 +78,7 @@ class Design:
         counted in cells. If each row is a record, positions are public.
         """
         product = _by_columns if self.records.grouped else matmul
-        return replace(self, rows=rowwise(product, self.rows, basis))
+        return replace(self, rows=rowwise(product, self.rows, _as_numbers(basis)))
 
     @cached_property
     def lengths(self) -> Any:
@@ -80,10 +86,16 @@ class Design:
         return rowwise(_lengths, self.rows)
 
     def scores(self, weights: np.ndarray) -> Any:
-        """Return products of rows with weights (n_rows,), for persons as in :meth:`within`."""
+        """Return products of rows with weights, and offsets, (n_rows,).
+
+        Products are as in :meth:`within` for persons.
+        """
+        weights = _as_numbers(weights)
         if self.records.grouped:
-            return rowwise(_by_columns, self.rows, weights[:, None])[:, 0]
-        return rowwise(matmul, self.rows, weights)
+            found = rowwise(_by_columns, self.rows, weights[:, None])[:, 0]
+        else:
+            found = rowwise(matmul, self.rows, weights)
+        return found if self.offsets is None else found + self.offsets
 
     def residuals(self, weights: np.ndarray) -> Any:
         return self.targets - rowwise(self.kind.mean, self.scores(weights))
@@ -114,6 +126,17 @@ class Design:
 
 # Length below which a row counts as one of that length, which makes its limit longer than any.
 _SHORTEST = 1e-200
+
+# Largest entry of a basis or of weights: squares of products with rows do not overflow.
+_LARGEST = 1e100
+
+
+def _as_numbers(values: np.ndarray) -> np.ndarray:
+    """Return released values within limits, which no noise that is likely comes near.
+
+    Products with rows are then numbers whatever was released, and no sum is NaN for some rows only.
+    """
+    return np.clip(np.nan_to_num(values), -_LARGEST, _LARGEST)
 
 
 # Functions of single rows, which run where the rows are.
@@ -151,41 +174,73 @@ def column_sum_of(design: Design) -> BoundedSum:
 
     Proof of the bound: a number x contributes ``x^2 + x^4 <= 2`` to the squared norm, or at most 2
     by the indicator that it is missing; a category 1 by its indicator, and 1 more by the product
-    with the target; the target itself as a number does, or 1 where its square is not there.
+    with the target, where that is released. The indicator that a number is missing and its product
+    are at most 2 together, as the number is 0 there. The target itself contributes as a number
+    does, from -1 to 1, or 1 where its square is not there. An exposure over its largest is at most
+    1.
     """
-    linear, n_numbers = design.kind.linear, int(design.numbers.sum())
-    values = rowwise(_of_columns, design.rows, design.targets, design.numbers, linear)
-    total, slack = record_sums(values, design.records)
+    kind, n_numbers = design.kind, int(design.numbers.sum())
+    records, of_rows = design.records, (design.rows, design.targets, design.offsets)
+    total = to_numpy(sum_over_parts(_column_sums, *of_rows, design.numbers, kind, records).value)
     n_categories = design.size - 1 - n_numbers
-    square = 2 * n_numbers + (1 if linear else 2) * n_categories + (2 if linear else 1)
-    return vector_sum(total, math.sqrt(square), slack)
+    square = 2 * n_numbers + (1 + kind.counted) * n_categories + 1 + kind.square
+    square += design.offsets is not None
+    return vector_sum(total, math.sqrt(square), records.slack(EPS, _TOGETHER))
+
+
+def _column_sums(
+    rows: np.ndarray,
+    targets: np.ndarray,
+    offsets: np.ndarray | None,
+    numbers: np.ndarray,
+    kind: Family,
+    records: Records,
+) -> Total:
+    total, weights = Total(), records.weights_numpy
+    for some in slices(len(rows), _TOGETHER) or [slice(0, 0)]:
+        exposures = None if offsets is None else offsets[some]
+        block = _of_columns(rows[some], targets[some], exposures, numbers, kind)
+        total.add(column_sums(block if weights is None else weighted(block, weights[some])))
+    return total
 
 
 def _of_columns(
-    rows: np.ndarray, targets: np.ndarray, numbers: np.ndarray, linear: bool
+    rows: np.ndarray,
+    targets: np.ndarray,
+    offsets: np.ndarray | None,
+    numbers: np.ndarray,
+    kind: Family,
 ) -> np.ndarray:
-    """Columns but the constant, squares of numbers, the target, and its square or products.
+    """Columns but the constant, squares of numbers, the target, and what a family needs.
 
-    For a target that is not negative, the products are those with indicators.
+    The latter are its square, exposures, and products with indicators of a target that counts
+    events.
     """
     of_target = targets[:, None]
-    more = of_target**2 if linear else rows[:, 1:][:, ~numbers[1:]] * of_target
-    return np.concatenate([rows[:, 1:], rows[:, numbers] ** 2, of_target, more], axis=1)
+    found = [rows[:, 1:], rows[:, numbers] ** 2, of_target]
+    if kind.square:
+        found.append(of_target**2)
+    if offsets is not None:
+        found.append(np.exp(offsets)[:, None])
+    if kind.counted:
+        found.append(rows[:, 1:][:, ~numbers[1:]] * of_target)
+    return np.concatenate(found, axis=1)
 
 
 def tally_of(design: Design, sums: np.ndarray, noise: float) -> Tally:
     """Return the counts that released sums of :func:`column_sum_of` have; this is postprocessing.
 
-    For targets of 0 and 1, the target and its products with indicators count events.
+    The target and its products with indicators count events, over the largest number of one row.
     """
     numbers, counted = design.numbers[1:], np.flatnonzero(~design.numbers)
+    target, largest = sums[len(numbers) + numbers.sum()], design.unit**-2
     records = np.full(len(design.numbers), math.nan)
     records[counted] = [design.n, *sums[: len(numbers)][~numbers]]
     events = None
-    if not design.kind.linear:
+    if design.kind.counted:
         events = np.full(len(design.numbers), math.nan)
-        events[counted] = sums[len(numbers) + numbers.sum() :]
-    return Tally(records, events, noise)
+        events[counted] = largest * np.append(target, sums[len(sums) + 1 - len(counted) :])
+    return Tally(records, events, noise, largest)
 
 
 def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:

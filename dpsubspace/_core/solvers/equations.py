@@ -37,8 +37,9 @@ from dpsubspace._core.solvers.design import (
     tally_of,
 )
 from dpsubspace._core.solvers.exact_equations import exact_equations
+from dpsubspace._core.solvers.families import HALF
 from dpsubspace._core.solvers.slopes import Slope
-from dpsubspace._core.solvers.whitening import ReleasedRows, Whitening
+from dpsubspace._core.solvers.whitening import FittedRows, ReleasedRows, Whitening
 from dpsubspace._core.statistics.inverted_tests import Equations, Tally
 from dpsubspace._core.statistics.moments import symmetric
 
@@ -64,10 +65,12 @@ PARTS = {
         "last score": Part(0.52),
     },
 }
+PARTS["poisson"] = PARTS["logistic"]
 
 # Shares of the last release: the score, the mass of what is cut from it, the curvature, and the
 # moment of scores.
 _LAST = {"linear": (0.475, 0.10, 0.34, 0.085), "logistic": (0.557, 0.115, 0.25, 0.078)}
+_LAST["poisson"] = _LAST["logistic"]
 
 # Most releases of the middle score, and how large their noise may be beside chance, together, for
 # more than one.
@@ -81,8 +84,8 @@ _LONG, _LONGER, _LONGEST = 1.2, 1.25, 1.5
 _NARROWEST, _LEAST_DIAGONAL, _LEAST_EIGENVALUES = 1e-4, 0.03, (0.01, 0.02)
 
 # Rounds to find first weights, and the curvature in the middle of a move; largest standard
-# deviation of scores at first, and least mean of a target.
-_STEPS, _HALVES, _WIDEST, _RAREST = 20, 6, 4.0, 0.002
+# deviation of scores at first.
+_STEPS, _HALVES, _WIDEST = 20, 6, 4.0
 
 # Square of the scale of an indicator over its deviation.
 _RARE = 0.5
@@ -91,11 +94,8 @@ _RARE = 0.5
 # that are far from normal can make both of them too extreme.
 _LEAST_SLOPE, _FARTHEST = 0.4, 3.0
 
-# Deviation of the noise of a mean from which on nothing is known of one from 0 to 1.
-_HALF = 0.5
-
-# How much larger slopes may be than at the mean before they are cut.
-_STEEP = 2.5
+# Least curvature along a direction, and the least share of the mean slope that it is.
+_FLAT, _FLATTER = 1e-5, 0.006
 
 # Noise, in a basis in which curvatures are 1, that is too small to count while weights are on their
 # way, and how much wider a cut becomes at most for it.
@@ -115,7 +115,7 @@ _MASS = 0.25
 
 # Part of the noise of a score that may be in what is cut and not counted, and the slowest fall of
 # counts from cell to cell.
-_HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25}
+_HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25, "poisson": 0.25}
 
 # Deviations of its noise that are added to the mass.
 _DOUBT = 0.5
@@ -132,10 +132,14 @@ _ONE_SIDED = 0.5
 # Most that a curvature changes along the way of weights, as a factor.
 _CHANGE = 0.3
 
+# Least eigenvalue of a covariance over the largest: below, it is rounding. Only noise that is many
+# times as wide as it is likely to be makes such a basis, and nothing is known then.
+_LEAST_DIGITS = 1e-13
+
 # Assumed least deviation of a weight about its estimate before scores are released; that of the
 # score from a weight and its column; and the least deviation of a column in that score.
-_SCALES = {"linear": 1.0, "logistic": 2.0}
-_REACH = {"linear": 0.4, "logistic": 0.8}
+_SCALES = {"linear": 1.0, "logistic": 2.0, "poisson": 2.0}
+_REACH = {"linear": 0.4, "logistic": 0.8, "poisson": 0.8}
 _LEAST_DEVIATION = 0.05
 
 
@@ -146,7 +150,7 @@ def parts_of(family: str, multiplier: float, n_terms: int, n: int) -> dict[str, 
     number of weights, and n the number of records: all are public.
     """
     parts = PARTS[family]
-    if family == "linear":
+    if "middle score" not in parts:
         return parts
     # Scores are cut at about twice the root of the number of weights.
     room = (_LITTLE * math.sqrt(n / n_terms) / (2 * multiplier)) ** 2
@@ -173,20 +177,24 @@ def released_equations(design: Design, releases: Releases) -> Equations:
     """
     if not releases.budget.private:
         return exact_equations(design)
+    n, linear = design.n, design.kind.linear
     columns = _released_columns(design, releases)
     recoded = _with_common_references(design, columns)
-    design, columns = design.within(recoded), columns.within(recoded, design.numbers)
+    columns = columns.within(recoded, design.numbers)
+    if (recoded != np.eye(len(recoded))).any():
+        design = design.within(recoded)
     place = _first_basis(design, columns, releases)
+    del design  # rows of the table, which those in the basis replace
     place = _first_weights(place, columns, releases)
-    if not design.kind.linear:
-        place = _basis_of_information(design, place, columns, releases)
+    if not linear:
+        place = _basis_of_information(place, releases)
     cut = _LONGEST * place.unit * math.sqrt(place.expected)
-    cut = _wider("second score", cut, _UNSEEN * place.unit, design.n, releases)
+    cut = _wider("second score", cut, _UNSEEN * place.unit, n, releases)
     place = _step("second score", place, cut, releases)
     cuts = _released_cuts(place, columns, releases)
-    for _ in range(0 if design.kind.linear else releases.budget.parts["middle score"].count):
+    for _ in range(0 if linear else releases.budget.parts["middle score"].count):
         place = _step("middle score", place, cuts.score, releases)
-    equations = _last_equations(design, place, cuts, columns, releases)
+    equations = _last_equations(place, cuts, columns, releases)
     return replace(equations, basis=recoded @ place.basis)
 
 
@@ -197,7 +205,8 @@ class _Columns:
     means: np.ndarray  # (p - 1,): of columns but the constant
     variances: np.ndarray  # (p - 1,)
     target: float  # Mean target
-    square: float  # Mean square of the target, of a linear regression
+    square: float  # Mean square of the target; 0 where it is not released
+    level: float  # Logarithm of the mean exposure over the largest; 0 without exposures
     noise: float  # Deviation of the noise of each mean
     tally: Tally
 
@@ -218,8 +227,10 @@ def _released_columns(design: Design, releases: Releases) -> _Columns:
     means = np.clip(found[:k], np.where(numbers, -1.0, 0.0), 1.0)
     squares = means.copy()
     squares[numbers] = found[k : k + numbers.sum()]
-    target, square = found[k + numbers.sum()], float(found[k + numbers.sum() + 1 :][:1].sum())
-    return _Columns(means, squares - means**2, float(target), square, noise, tally)
+    target, *more = found[k + numbers.sum() :]
+    square = float(more.pop(0)) if design.kind.square else 0.0
+    level = 0.0 if design.offsets is None else math.log(min(max(more.pop(0), noise), 1.0))
+    return _Columns(means, squares - means**2, float(target), square, level, noise, tally)
 
 
 @dataclass(frozen=True)
@@ -229,7 +240,7 @@ class _Place:
     design: Design  # in the basis
     basis: np.ndarray  # (p, p): weights of the table are ``basis @ weights``
     rows: ReleasedRows  # in the basis, as far as the moment tells
-    fitted: ReleasedRows  # the same, with the curvature that was released first
+    fitted: ReleasedRows | FittedRows  # the same, with the curvature that was released first
     length: float  # Length at which rows are shortened until sizes are known
     weights: np.ndarray
     # Mean of ``m' v v^T`` at `at`, where it was released; and half of the noise of its diagonal.
@@ -237,6 +248,8 @@ class _Place:
     at: np.ndarray
     expected: float  # About the mean of ``m' |v|^2``
     unit: float  # About the deviation of residuals over the root of m'
+    mean: float = 0.0  # Released mean target, and the deviation of its noise
+    mean_noise: float = 0.0
 
     def near(self, weights: np.ndarray) -> Slope:
         """Return the curvature at other weights: that of normal rows changes it."""
@@ -289,7 +302,16 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
     length = _LONGER * math.sqrt(1 + np.trace(covariance))
     slope = Slope(rows.moment, noise**2 / 2)
     return _Place(
-        design.within(basis), basis, rows, rows, length, np.zeros(p), slope, np.zeros(p), 0.0, 1.0
+        design.within(basis),
+        basis,
+        rows,
+        rows,
+        length,
+        np.zeros(p),
+        slope,
+        at=np.zeros(p),
+        expected=0.0,
+        unit=design.unit,
     )
 
 
@@ -306,7 +328,7 @@ def _as_released(
     centres[:, 0], centres[np.arange(len(places)), places] = 1.0, 1.0
     seen = np.maximum(columns.means[places - 1] - columns.noise, 0.0)
     rare = seen * np.maximum(0.0, 1 - 2 * seen)
-    return ReleasedRows(mean, covariance, rare, centres @ basis)
+    return ReleasedRows(mean, covariance, rare, centres @ basis, seen, columns.level)
 
 
 def _wider(name: str, most: float, unseen: float, n: int, releases: Releases) -> float:
@@ -347,9 +369,12 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
     weights are not too short, as those of a step of Newton's method from 0 are.
     """
     design, kind, p = place.design, place.design.kind, len(place.weights)
-    deviation = math.sqrt(max(columns.square - columns.target**2, 4 * columns.noise))
-    constant = columns.target if kind.linear else kind.start
-    most = place.length * (_LONGEST * deviation if kind.linear else 0.5)
+    variance, doubt = columns.square - columns.target**2, 4 * columns.noise
+    constant = kind.start
+    if constant is None:
+        constant = kind.likely(columns.target, columns.noise)
+    deviation = math.sqrt(max(variance, doubt) if kind.linear else max(variance - doubt, 0.0))
+    most = place.length * max(_LONGEST * deviation, kind.first(constant, place.unit))
     residuals = design.cut(design.targets - constant, most)
     score, noise = _released_score("first score", design, residuals, most, releases)
     mean = constant + float(score[0])
@@ -359,9 +384,8 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
         explained = float(weights[1:] @ place.rows.covariance[1:, 1:] @ weights[1:])
         unit = math.sqrt(max(deviation**2 - explained, deviation**2 / 25))
         return replace(place, weights=weights, unit=unit, expected=np.trace(place.rows.moment))
-    rarest = min(max(noise, _RAREST), _HALF)
-    mean = min(max(mean, rarest), 1 - rarest)
-    weights, least = np.zeros(p), _LEAST_SLOPE * mean * (1 - mean)
+    mean, weights = kind.likely(mean, noise), np.zeros(p)
+    least = _LEAST_SLOPE * kind.flat(mean)
     for _ in range(_STEPS):
         spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
         weights[0], slope = place.rows.offset(mean, min(spread, _WIDEST), kind)
@@ -373,27 +397,28 @@ def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Pla
     weights[1:] = np.linalg.solve(place.basis[1:, 1:], np.clip(of_table, -limits, limits))
     spread = math.sqrt(float(weights @ place.rows.covariance @ weights))
     weights[0] = place.rows.offset(mean, min(spread, _WIDEST), kind)[0]
-    return replace(place, weights=weights)
+    if kind.start is not None:
+        mean, noise = columns.target, columns.noise
+    return replace(place, weights=weights, mean=mean, mean_noise=noise)
 
 
-def _basis_of_information(
-    table: Design, place: _Place, columns: _Columns, releases: Releases
-) -> _Place:
+def _basis_of_information(place: _Place, releases: Releases) -> _Place:
     """Release the curvature, and change the basis to one in which it is about the identity."""
-    design, numbers = place.design, table.numbers
-    mean = min(max(columns.target, columns.noise, _RAREST), 1 - max(columns.noise, _RAREST))
-    usual = (mean + columns.noise) * (1 - mean + columns.noise)
-    most = min(0.25, _STEEP * usual) * place.length**2
+    design, numbers = place.design, place.design.numbers
+    usual, steepest = design.kind.steep(place.mean, place.mean_noise)
+    most = steepest * place.length**2
     most = _wider("curvature", most, _UNSEEN * usual, design.n, releases)
     roots = np.sqrt(design.slopes(place.weights))
     total = curvature_sum(design, roots, most)
     found = symmetric(to_numpy(releases.gaussian("curvature", total))) / design.n
+    found = found + _lost_curvature(place, most)
     noise = releases.noise_of("curvature", total) / design.n
-    diagonal = np.maximum(np.diag(found), max(2 * noise, 1e-5))
+    floor = min(_FLAT, _FLATTER * usual)
+    diagonal = np.maximum(np.diag(found), max(2 * noise, floor))
     usual = float(np.mean(diagonal[numbers | (np.arange(len(numbers)) == 0)]))
     scales = np.sqrt(np.where(numbers, diagonal, np.maximum(diagonal, usual)))
     scales[0] = math.sqrt(diagonal[0])
-    white = Whitening.of(found, noise, scales, least=_LEAST_EIGENVALUES[1], floor=1e-5)
+    white = Whitening.of(found, noise, scales, least=_LEAST_EIGENVALUES[1], floor=floor)
     change = white.basis
     weights, basis = np.linalg.solve(change, place.weights), place.basis @ change
     noise *= float(np.mean(np.sum(change**2, axis=0)))
@@ -402,7 +427,7 @@ def _basis_of_information(
     rows = place.rows.within(change)
     return replace(
         place,
-        design=table.within(basis),
+        design=design.within(change),
         basis=basis,
         rows=rows,
         fitted=rows.fitted(weights, whole, design.kind),
@@ -465,7 +490,9 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     doubt = _DOUBTED[design.family]
     counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
     if not design.kind.linear:
-        counts[0] = np.maximum(counts[0], _expected_counts(place, columns))
+        counts[0] = np.maximum(counts[0], _expected_counts(place))
+    if design.kind.unbounded:
+        counts[1] = np.maximum(counts[1], _curvatures_of_rare_rows(place))
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = _noise_of_one("last score", releases, scores) / design.n
     of_curvature = _noise_of_one("last score", releases, curvatures) / design.n * math.sqrt(p / 2)
@@ -475,7 +502,7 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     return _Cuts(score * place.unit, curvature, mass * place.unit)
 
 
-def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
+def _expected_counts(place: _Place) -> np.ndarray:
     """Return about how many scores of each size rare outcomes and rare categories make.
 
     They may be too few to be seen beside noise. Each group of rows counts as if all of them were as
@@ -484,16 +511,38 @@ def _expected_counts(place: _Place, columns: _Columns) -> np.ndarray:
     """
     rows, kind, found = place.rows, place.design.kind, np.zeros(len(SIZES))
     centres = np.concatenate([rows.mean[None], rows.centres])
-    predicted = kind.mean(centres @ place.weights)
-    predicted[0] = np.clip(columns.target, 0.0, 1.0)
+    predicted = kind.mean(rows.scores_of(centres, place.weights))
+    predicted[0] = np.clip(place.mean, 0.0, 1.0)
     shares, higher = np.ones(len(centres)), np.arange(len(centres)) > 0
     shares[1:] = rows.shares
-    within = max(float(np.trace(rows.covariance)), 0.0)
-    lengths = np.sqrt((centres**2).sum(axis=1) + within)
-    for share, size in ((1 - predicted, predicted), (predicted, 1 - predicted)):
+    lengths = np.sqrt(rows.squares_of(centres))
+    for share, size in kind.residuals(predicted, place.unit):
         cells = np.searchsorted(SIZES, size * lengths) + higher
         np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * shares * share)
     return found
+
+
+def _curvatures_of_rare_rows(place: _Place) -> np.ndarray:
+    """Return the same for curvatures."""
+    rows, found = place.rows, np.zeros(len(SIZES))
+    slopes = place.design.kind.slope(rows.scores_of(rows.centres, place.weights))
+    cells = np.searchsorted(SIZES, slopes * rows.squares_of(rows.centres))
+    np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * rows.shares)
+    return found
+
+
+def _lost_curvature(place: _Place, most: float) -> np.ndarray:
+    """Return what rows of rare categories lose of their curvatures if these are cut at `most`.
+
+    It follows from what was released before. Where a rare category has a rate ten times as high as
+    others, its rows have most of the information about it, and are cut to a part of it.
+    """
+    rows, kind = place.rows, place.design.kind
+    if not kind.unbounded:
+        return np.zeros_like(rows.covariance)
+    slopes = kind.slope(rows.scores_of(rows.centres, place.weights))
+    lost = np.maximum(slopes - most / rows.squares_of(rows.centres), 0.0)
+    return (rows.centres.T * (rows.shares * lost)) @ rows.centres
 
 
 def _longest_row(place: _Place, columns: _Columns) -> float:
@@ -594,34 +643,36 @@ def _released_last(place: _Place, cuts: _Cuts, releases: Releases) -> _Last:
     ]
     mass = math.hypot(max(float(found[1][0]) - noises[1], 0.0), _DOUBT * noises[1])
     curvature, moment = symmetric(found[2]), symmetric(found[3])
+    curvature = curvature + _lost_curvature(place, cuts.curvature)
     return _Last(found[0], noises[0], mass, curvature, noises[2], moment, noises[3])
 
 
-def _last_equations(
-    table: Design, place: _Place, cuts: _Cuts, columns: _Columns, releases: Releases
-) -> Equations:
+def _last_equations(place: _Place, cuts: _Cuts, columns: _Columns, releases: Releases) -> Equations:
     """Release the last score with what belongs to it, and return the equations of all releases."""
-    last, n, linear = _released_last(place, cuts, releases), table.n, table.kind.linear
+    design, last = place.design, _released_last(place, cuts, releases)
+    n, kind = design.n, design.kind
     p = len(place.weights)
     slope = Slope(last.curvature, last.curvature_noise**2 / 2)
     place = replace(place, curvature=slope, at=place.weights)
     chance = place.unit**2 / n
     move, length = _moved(place, last.score, last.score_noise**2 + chance)
     there, slope = slope, place.near(place.weights + move / 2)
-    spread = _spread_of_weights(table, place.basis, columns)
+    spread = _spread_of_weights(design, place.basis, columns)
     positive = _at_least(slope.matrix, last.curvature_noise)
     residual, bend, moved = 1.0, 0.0, 0.0
-    if linear:
+    if kind.dispersed:
         residual = max(float(np.trace(np.linalg.solve(positive, last.moment))) / p, 1e-8)
-    else:
+    if not kind.linear:
         whole = last.score_noise**2 + chance + last.curvature_noise**2 * length
         inverse = np.linalg.inv(place.basis)
-        usual = max(float((inverse.T @ positive @ inverse)[0, 0]), 1e-4)
+        usual = max(float((inverse.T @ positive @ inverse)[0, 0]), kind.least)
         moved = Slope(slope.matrix, 0.0).squared_moves(last.score, whole, positive, spread) / usual
         change = float(np.linalg.norm((slope.matrix - there.matrix) @ move))
         bend = max(_BEND * min(length, moved * usual), _CARRIED * change)
-        if columns.noise > _HALF:  # nor are log-odds known that seem to be
+        if columns.noise > HALF:  # nor are log-odds known that seem to be
             moved = math.inf
+    if not _has_digits(spread):
+        moved, spread = math.inf, np.eye(p)
     return Equations(
         about=place.weights,
         score=last.score,
@@ -635,7 +686,7 @@ def _last_equations(
         residual=residual,
         spread=spread,
         moved=moved,
-        separate=None if linear else _one_sided(place, move),
+        separate=None if kind.linear else _one_sided(place, move),
         basis=place.basis,
         tally=columns.tally,
     )
@@ -644,7 +695,7 @@ def _last_equations(
 # Postprocessing ---------------------------------------------------------------------------------
 
 
-def _spread_of_weights(table: Design, basis: np.ndarray, columns: _Columns) -> np.ndarray:
+def _spread_of_weights(design: Design, basis: np.ndarray, columns: _Columns) -> np.ndarray:
     """Return the covariance that weights are assumed to have without other information.
 
     The weight of a number with standard deviation s is at most about the deviation of targets over
@@ -653,8 +704,8 @@ def _spread_of_weights(table: Design, basis: np.ndarray, columns: _Columns) -> n
     means, which the range of the target bounds. The constant is that of rows in the middle of all.
     """
     least = np.maximum(columns.variances - columns.noise, _LEAST_DEVIATION**2)
-    reach = np.where(table.numbers[1:], _REACH[table.family] / np.sqrt(least), 0.0)
-    scales = np.maximum(_SCALES[table.family], np.concatenate([[0.0], reach]))
+    reach = np.where(design.numbers[1:], _REACH[design.family] / np.sqrt(least), 0.0)
+    scales = np.maximum(_SCALES[design.family], np.concatenate([[0.0], reach]))
     shift = np.eye(len(scales))
     shift[0, 1:] -= columns.means
     inverse = np.linalg.inv(basis)
@@ -664,13 +715,23 @@ def _spread_of_weights(table: Design, basis: np.ndarray, columns: _Columns) -> n
 def _one_sided(place: _Place, move: np.ndarray) -> np.ndarray:
     """Return directions of weights (p, k) of categories that have hardly one of the two outcomes.
 
-    Their log-odds go on growing from step to step, and no interval follows from where they are.
+    Of counts these are those without events. Log-odds and rates go on from step to step there, and
+    no interval follows from where they are.
     """
     rows, numbers = place.rows, place.design.numbers
-    predicted = place.design.kind.mean(rows.centres @ (place.weights + move))
-    fewer = place.design.n * rows.shares * np.minimum(predicted, 1 - predicted)
+    kind = place.design.kind
+    predicted = kind.mean(rows.scores_of(rows.centres, place.weights + move))
+    fewer = place.design.n * rows.seen * kind.events(predicted, place.unit)
     own = np.eye(len(numbers))[:, np.flatnonzero(~numbers)[1:]]
     return np.linalg.solve(place.basis, own[:, fewer < _ONE_SIDED])
+
+
+def _has_digits(covariance: np.ndarray) -> bool:
+    """Return whether no direction of a covariance is lost in the rounding of others."""
+    if not np.isfinite(covariance).all():
+        return False
+    values = np.linalg.eigvalsh(covariance)
+    return bool(values[0] > _LEAST_DIGITS * values[-1])
 
 
 def _at_least(matrix: np.ndarray, least: float) -> np.ndarray:

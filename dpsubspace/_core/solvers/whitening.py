@@ -13,7 +13,7 @@ others, and noise grows with them. With shares q, the root of that deviation los
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,11 @@ _SHARES = _SHARES / _SHARES.sum()
 # Share of the norm of the noise below which no eigenvalue of correlations counts.
 _OF_NOISE = 0.5
 
-# Steps to find an offset, and rounds to fit rows to a curvature.
-_STEPS, _FITTED = 20, 4
+# Steps to find an offset, the least slope there, and rounds to fit rows to a curvature.
+_STEPS, _FLATTEST, _FITTED = 20, 1e-6, 4
+
+# Part of the slope of normal rows that those of categories do not have beside their own.
+_TWICE = 0.9
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,16 @@ class ReleasedRows:
     covariance: np.ndarray  # (p, p)
     shares: np.ndarray  # (k,): of rows of categories, less those that are about normal
     centres: np.ndarray  # (k, p): their mean rows
+    seen: np.ndarray  # (k,): shares of rows of categories, less what may be noise
+    level: float = 0.0  # What offsets add to all scores: the logarithm of the mean exposure
 
     def within(self, basis: np.ndarray) -> ReleasedRows:
-        covariance = basis.T @ self.covariance @ basis
-        return ReleasedRows(basis.T @ self.mean, covariance, self.shares, self.centres @ basis)
+        return replace(
+            self,
+            mean=basis.T @ self.mean,
+            covariance=basis.T @ self.covariance @ basis,
+            centres=self.centres @ basis,
+        )
 
     @property
     def moment(self) -> np.ndarray:
@@ -87,42 +96,80 @@ class ReleasedRows:
         """
         across = self.covariance @ weights
         spread = math.sqrt(max(float(weights @ across), 1e-12))
-        slopes = family.slope(float(self.mean @ weights) + spread * _NODES) * _SHARES
+        middle = self.level + float(self.mean @ weights)
+        slopes = family.slope(middle + spread * _NODES) * _SHARES
         level, tilt, bend = slopes.sum(), slopes @ _NODES, slopes @ (_NODES**2 - 1)
         across = across / spread
         mixed = np.outer(across, self.mean)
         found = level * self.moment + tilt * (mixed + mixed.T) + bend * np.outer(across, across)
-        scores = (self.centres @ weights)[:, None] + spread * _NODES
-        heights = self.shares * (family.slope(scores) @ _SHARES)
+        scores = self.scores_of(self.centres, weights)[:, None] + spread * _NODES
+        heights = family.slope(scores) @ _SHARES
+        if family.unbounded:  # normal rows have those of categories, with other slopes
+            heights = heights - _TWICE * level
+        heights = self.shares * heights
         return found + (self.centres.T * heights) @ self.centres
 
-    def fitted(self, weights: np.ndarray, curvature: np.ndarray, family: Family) -> ReleasedRows:
+    def fitted(
+        self, weights: np.ndarray, curvature: np.ndarray, family: Family
+    ) -> ReleasedRows | FittedRows:
         """Return these rows, mapped so that their curvature at `weights` is a released one.
 
         The moment of rows was released with the noise of wide ranges, and shows less of columns
-        that hardly vary within them.
+        that hardly vary within them. Where slopes have no bound, steps to such rows need not come
+        to an end: scores are those of the rows as they were.
         """
         rows = self
         for _ in range(_FITTED):
-            values, vectors = np.linalg.eigh(rows.curvature(weights, family))
-            if not values[-1] > 0:  # where the family is flat, nothing is to be fitted
+            change = _change_between(rows.curvature(weights, family), curvature)
+            if change is None:  # where the family is flat, nothing is to be fitted
                 return self
-            values = np.maximum(values, 1e-9 * values[-1])
-            root = (vectors * np.sqrt(values)) @ vectors.T
-            inverse = (vectors / np.sqrt(values)) @ vectors.T
-            shares, turns = np.linalg.eigh(root @ curvature @ root)
-            middle = (turns * np.sqrt(np.maximum(shares, 0.0))) @ turns.T
-            rows = rows.within(inverse @ middle @ inverse)
+            if family.unbounded:
+                return FittedRows(self, change, weights)
+            rows = rows.within(change)
         return rows
 
+    def squares_of(self, centres: np.ndarray) -> np.ndarray:
+        """Mean squares of the lengths of rows about each of some centres (k, p)."""
+        within = max(float(np.trace(self.covariance)), 0.0)
+        return (centres**2).sum(axis=1) + within
+
+    def scores_of(self, centres: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return self.level + centres @ weights
+
     def mean_and_slope(self, offset: float, spread: float, family: Family) -> tuple[float, float]:
-        scores = offset + spread * _NODES
+        scores = self.level + offset + spread * _NODES
         return float(_SHARES @ family.mean(scores)), float(_SHARES @ family.slope(scores))
 
     def offset(self, mean: float, spread: float, family: Family) -> tuple[float, float]:
         """Return the offset at which the mean target is `mean`, and the mean slope there."""
-        offset, slope = family.link(mean), 0.0
+        offset, slope = family.link(mean) - self.level, 0.0
         for _ in range(_STEPS):
             found, slope = self.mean_and_slope(offset, spread, family)
-            offset -= float(np.clip((found - mean) / max(slope, 1e-6), -1, 1))
-        return offset, max(slope, 1e-6)
+            offset -= float(np.clip((found - mean) / max(slope, _FLATTEST), -1, 1))
+        return offset, max(slope, _FLATTEST)
+
+
+@dataclass(frozen=True)
+class FittedRows:
+    """Rows that are mapped, with the scores that they had before at some weights."""
+
+    rows: ReleasedRows
+    change: np.ndarray  # (p, p)
+    at: np.ndarray  # (p,)
+
+    def curvature(self, weights: np.ndarray, family: Family) -> np.ndarray:
+        found = self.rows.curvature(self.at + self.change @ (weights - self.at), family)
+        return self.change.T @ found @ self.change
+
+
+def _change_between(found: np.ndarray, other: np.ndarray) -> np.ndarray | None:
+    """Return a symmetric matrix C with ``C found C = other``; None if the first is 0."""
+    values, vectors = np.linalg.eigh(found)
+    if not values[-1] > 0:
+        return None
+    values = np.maximum(values, 1e-9 * values[-1])
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    shares, turns = np.linalg.eigh(root @ other @ root)
+    middle = (turns * np.sqrt(np.maximum(shares, 0.0))) @ turns.T
+    return inverse @ middle @ inverse

@@ -76,7 +76,8 @@ class Tally:
 
     records: np.ndarray  # (p,): all for the constant, and those with each indicator; else NaN
     events: np.ndarray | None  # (p,): as above; None if the target is no event
-    noise: float  # Standard deviation of the noise of each of them
+    noise: float  # Standard deviation of the noise of each number of records
+    largest: float = 1.0  # Events of a record at most; their noise is as many times as large
 
 
 @dataclass(frozen=True)
