@@ -119,11 +119,18 @@ MUTANTS = [
             ),
         ]
     ),
-    Mutant(
-        "_core/solvers/equations.py",
-        "limits = room / np.maximum(self.lengths, 1.0)",
-        "limits = 1.1 * room / np.maximum(self.lengths, 1.0)",
-        "estimators/test_coefficients.py",
+    *(
+        Mutant("_core/solvers/design.py", old, new, "estimators/test_coefficients.py")
+        for old, new in [
+            ("limits = self.room * most", "limits = 1.1 * self.room * most"),
+            ("limits = self.room * math.sqrt(most)", "limits = 1.1 * self.room * math.sqrt(most)"),
+            ("square = 2 * n_numbers + (1", "square = n_numbers + (1"),
+            ("* design.lengths - most, 0.0, bound)", "* design.lengths - most, 0.0, 3 * bound)"),
+            (
+                "counts_sum(np.concatenate(counts), n_tables=2)",
+                "counts_sum(np.concatenate(counts))",
+            ),
+        ]
     ),
     # Rows that lie anywhere, that are read by their own value alone, and public ones.
     *(
