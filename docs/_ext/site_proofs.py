@@ -305,17 +305,8 @@ FAMILIES = {
                 ("private_coefficients", "plain"),
             ),
             Quantity(
-                "The moment of standardised rows of a regression",
-                "_core.solvers.equations._released_moment",
-                (
-                    "_core.solvers.design.curvature_sum",
-                    "_core.solvers.design.moment_sum",
-                ),
-                ("private_coefficients", "plain"),
-            ),
-            Quantity(
-                "The curvature of a logistic or Poisson regression",
-                "_core.solvers.equations._basis_of_information",
+                "Moments of standardised rows, and curvatures, of a regression",
+                "_core.statistics.moments.noisy_moment",
                 (
                     "_core.solvers.design.curvature_sum",
                     "_core.solvers.design.moment_sum",

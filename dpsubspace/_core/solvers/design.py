@@ -23,7 +23,6 @@ from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 from dpsubspace._core.solvers.families import FAMILIES, Family
 from dpsubspace._core.statistics.counts import record_sums
 from dpsubspace._core.statistics.inverted_tests import Tally
-from dpsubspace._core.statistics.moments import packed
 from dpsubspace._core.statistics.table_cells import cell_total, counts_sum
 
 # Rows whose products are added up at once.
@@ -264,8 +263,7 @@ def moment_sum(rows: Any, norm_bound: float, records: Records, factors: Any = No
     """
     total = sum_over_parts(_moments, rows, records, factors).value
     slack = records.slack(EPS, _TOGETHER, own=2 * rows.shape[1])
-    found = gram_sum(total, norm_bound, slack)
-    return replace(found, value=packed(found.value))
+    return gram_sum(total, norm_bound, slack)
 
 
 def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> Total:
@@ -280,7 +278,7 @@ def _moments(rows: np.ndarray, records: Records, factors: np.ndarray | None) -> 
 
 
 def curvature_sum(design: Design, roots: Any, most: float) -> BoundedSum:
-    """Sum of ``h v v^T`` over records, packed, for roots of h, each of norm at most `most`.
+    """Sum of ``h v v^T`` over records, for roots of h, each of norm at most `most`.
 
     Proof of the bounds: a row times its factor is no longer than the root of `most`
     (:meth:`Design.shortened`), so those of :func:`moment_sum` hold.
@@ -302,7 +300,7 @@ def mass_sum(design: Design, residuals: Any, most: float, bound: float) -> Bound
 
 
 def moment_of_scores(design: Design, residuals: Any, most: float) -> BoundedSum:
-    """Sum over records of the outer product of what each brings to a score, packed.
+    """Sum over records of the outer product of what each brings to a score.
 
     Proof of the bounds: a record contributes a vector q that is no longer than `most`
     (:func:`score_sum_of`), and it is cut to that length, since adding up several rows rounds. So

@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsubspace._core.accounting.budget import Part
 from dpsubspace._core.ground.arrays import to_numpy
-from dpsubspace._core.release.mechanisms import vector_sum
+from dpsubspace._core.release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._core.release.releases import Releases
 from dpsubspace._core.solvers.design import (
     SIZES,
@@ -39,9 +39,9 @@ from dpsubspace._core.solvers.design import (
 from dpsubspace._core.solvers.exact_equations import exact_equations
 from dpsubspace._core.solvers.families import HALF
 from dpsubspace._core.solvers.slopes import Slope
-from dpsubspace._core.solvers.whitening import FittedRows, ReleasedRows, Whitening
+from dpsubspace._core.solvers.whitening import FittedRows, ReleasedRows, Whitening, roots
 from dpsubspace._core.statistics.inverted_tests import Equations, Tally
-from dpsubspace._core.statistics.moments import symmetric
+from dpsubspace._core.statistics.moments import noisy_moment, packed, symmetric
 
 # Origin of these numbers: chosen by hand on simulated tables of benchmarks/repro_coefficients.py
 # and on tables of medical and of economic data. No script varies them.
@@ -286,7 +286,9 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
     )
     standard = np.concatenate([[-centre / np.sqrt(scales)], np.diag(1 / np.sqrt(scales))])
     expected = float((variances / scales).sum())
-    found, noise = _released_moment("moment", design.within(standard), expected, releases)
+    most = _wider("moment", _LONG**2 * expected, _UNSEEN, design.n, releases)
+    total = curvature_sum(design.within(standard), 1.0, most)
+    found, noise = noisy_moment(total, design.n, releases, "moment")
     diagonal = np.minimum(np.maximum(np.diag(found), max(2 * noise, _LEAST_DIAGONAL)), 1.0)
     white = Whitening.of(
         found,
@@ -352,16 +354,6 @@ def _of_numbers(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
     return np.minimum(variances * np.maximum(1.0, 0.5 / np.sqrt(shares)), 1.0)
 
 
-def _released_moment(
-    name: str, design: Design, expected: float, releases: Releases
-) -> tuple[np.ndarray, float]:
-    """Release the mean of ``v v^T`` of shortened rows, with the deviation of its diagonal."""
-    most = _wider(name, _LONG**2 * expected, _UNSEEN, design.n, releases)
-    total = curvature_sum(design, 1.0, most)
-    found = symmetric(to_numpy(releases.gaussian(name, total))) / design.n
-    return found, releases.noise_of(name, total) / design.n
-
-
 def _first_weights(place: _Place, columns: _Columns, releases: Releases) -> _Place:
     """Release the score of a constant, and the weights that normal rows would have with it.
 
@@ -408,11 +400,9 @@ def _basis_of_information(place: _Place, releases: Releases) -> _Place:
     usual, steepest = design.kind.steep(place.mean, place.mean_noise)
     most = steepest * place.length**2
     most = _wider("curvature", most, _UNSEEN * usual, design.n, releases)
-    roots = np.sqrt(design.slopes(place.weights))
-    total = curvature_sum(design, roots, most)
-    found = symmetric(to_numpy(releases.gaussian("curvature", total))) / design.n
+    total = curvature_sum(design, np.sqrt(design.slopes(place.weights)), most)
+    found, noise = noisy_moment(total, design.n, releases, "curvature")
     found = found + _lost_curvature(place, most)
-    noise = releases.noise_of("curvature", total) / design.n
     floor = min(_FLAT, _FLATTER * usual)
     diagonal = np.maximum(np.diag(found), max(2 * noise, floor))
     usual = float(np.mean(diagonal[numbers | (np.arange(len(numbers)) == 0)]))
@@ -632,8 +622,8 @@ def _released_last(place: _Place, cuts: _Cuts, releases: Releases) -> _Last:
     totals = [
         score_sum_of(design, residuals, cuts.score),
         mass_sum(design, whole, cuts.score, cuts.mass),
-        curvature_sum(design, np.sqrt(design.slopes(weights)), cuts.curvature),
-        moment_of_scores(design, residuals, cuts.score),
+        _packed(curvature_sum(design, np.sqrt(design.slopes(weights)), cuts.curvature)),
+        _packed(moment_of_scores(design, residuals, cuts.score)),
     ]
     shares = _LAST[design.family]
     found = [to_numpy(x) / design.n for x in releases.jointly("last score", totals, shares)]
@@ -645,6 +635,11 @@ def _released_last(place: _Place, cuts: _Cuts, releases: Releases) -> _Last:
     curvature, moment = symmetric(found[2]), symmetric(found[3])
     curvature = curvature + _lost_curvature(place, cuts.curvature)
     return _Last(found[0], noises[0], mass, curvature, noises[2], moment, noises[3])
+
+
+def _packed(total: BoundedSum) -> BoundedSum:
+    """Return a sum of symmetric matrices, each packed, which leaves its norm."""
+    return replace(total, value=packed(total.value))
 
 
 def _last_equations(place: _Place, cuts: _Cuts, columns: _Columns, releases: Releases) -> Equations:
@@ -744,8 +739,7 @@ def _bounded(matrix: np.ndarray, about: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(about)
     if values[0] <= 0:
         return about
-    root = (vectors * np.sqrt(values)) @ vectors.T
-    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    root, inverse = roots(values, vectors)
     shares, turns = np.linalg.eigh(inverse @ matrix @ inverse)
     change = (turns * np.clip(shares, _CHANGE, 1 / _CHANGE)) @ turns.T
     return root @ change @ root

@@ -168,8 +168,13 @@ def _change_between(found: np.ndarray, other: np.ndarray) -> np.ndarray | None:
     if not values[-1] > 0:
         return None
     values = np.maximum(values, 1e-9 * values[-1])
-    root = (vectors * np.sqrt(values)) @ vectors.T
-    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    root, inverse = roots(values, vectors)
     shares, turns = np.linalg.eigh(root @ other @ root)
     middle = (turns * np.sqrt(np.maximum(shares, 0.0))) @ turns.T
     return inverse @ middle @ inverse
+
+
+def roots(values: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the symmetric root of a matrix, and its inverse, by positive eigenvalues."""
+    deviations = np.sqrt(values)
+    return (vectors * deviations) @ vectors.T, (vectors / deviations) @ vectors.T

@@ -138,15 +138,10 @@ class Interval(NamedTuple):
     high: float
 
 
-def interval_along(equations: Equations, direction: np.ndarray, level: float) -> Interval:
-    """Estimate ``direction @ b``, with an interval that covers it with probability `level`."""
-    return intervals_along(equations, np.asarray(direction)[None], level)[0]
-
-
 def intervals_along(equations: Equations, directions: np.ndarray, level: float) -> list[Interval]:
-    """Return the interval of :func:`interval_along` for each row of `directions` (t, p).
+    """Estimate ``directions @ b`` (t,), with intervals that each cover with probability `level`.
 
-    This takes far less time than one call for each.
+    One call for all `directions` (t, p) takes far less time than one for each.
     """
     own = equations.of_table(directions)
     separate = _separate(equations, own)
