@@ -11,6 +11,7 @@ error. "medical" has columns as a ward records them, of which a category has 2 %
 the risk is 10 % instead of 1 %.
 """
 
+import math
 from functools import cache
 
 import _data
@@ -144,8 +145,13 @@ _CORRELATED = {"Intercept": -1.0, "x0": 0.5, "x1": -0.3, "x2": 0.4, "x5": 0.3, "
 _CORRELATED |= {"x7": 0.2, "few[yes]": 0.8, "fewer[yes]": 1.5}
 _TWO_BY_TWO = {"Intercept": logit(0.01), "exposed[yes]": logit(0.1) - logit(0.01)}
 _AGED = {"age": 0.04, "sex[male]": 0.5}
+# Logarithms of rates for a year.
+_VISITS = {"age": 0.02, "bmi": 0.03, "sex[male]": 0.15, "diabetes[yes]": 0.5}
+_VISITS |= {"ward[surgery]": -0.3, "ward[cardiology]": 0.2, "ward[burns]": 0.7}
 
 KNOWN = ("medical", "correlated")
+# Mean counts a year, and how much rates of rows with the same columns vary.
+COUNTED = {"visits": (0.5, 0.0), "many visits": (5.0, 0.0), "uneven visits": (5.0, 0.7)}
 PREVALENT = (*PREVALENCES, "two by two")
 
 
@@ -153,18 +159,34 @@ def known_weights(kind):
     """Log-odds by the name of the coefficient; those that are not named are 0."""
     if kind in PREVALENCES:
         return _AGED | {"Intercept": _intercept(PREVALENCES[kind])}
+    if kind in COUNTED:  # at 66 years, a bmi of 27, and other means
+        return _VISITS | {"Intercept": math.log(COUNTED[kind][0]) - 66 * 0.02 - 27 * 0.03 - 0.17}
     return {"medical": _MEDICAL, "correlated": _CORRELATED, "two by two": _TWO_BY_TWO}[kind]
 
 
 def known_frame(kind, n, rng):
-    """Rows whose outcome is drawn from a logistic regression."""
+    """Rows whose outcome is drawn from a logistic or Poisson regression."""
     makers = {"medical": _ward, "correlated": _chain, "two by two": _exposed}
+    makers |= dict.fromkeys(COUNTED, _ward)
     columns, schema = makers.get(kind, _aged)(n, rng)
     log_odds = sum(
         weight * _of_term(term, columns, n) for term, weight in known_weights(kind).items()
     )
+    if kind in COUNTED:
+        return _counted(kind, columns, schema, log_odds, rng)
     happened = rng.random(n) < expit(log_odds)
     return columns | {"y": np.where(happened, "yes", "no")}, schema | {"y": NO_YES}
+
+
+def _counted(kind, columns, schema, log_rate, rng):
+    """Counts of half a year to two years, which no end of the range cuts but for chance."""
+    mean, spread = COUNTED[kind]
+    years = rng.uniform(0.5, 2.0, size=len(log_rate))
+    rate = years * np.exp(log_rate)
+    if spread:
+        rate *= rng.gamma(1 / spread**2, spread**2, size=len(log_rate))
+    columns, schema = columns | {"years": years}, schema | {"years": (0.5, 2)}
+    return columns | {"y": rng.poisson(rate)}, schema | {"y": (0, 20 + 20 * mean)}
 
 
 def _of_term(term, columns, n):

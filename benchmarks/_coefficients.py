@@ -32,6 +32,7 @@ one that is covered by 84 %, and 1,000 one of 88 %.
 import math
 import time
 import warnings
+from functools import partial
 from typing import NamedTuple
 from unittest import mock
 
@@ -48,20 +49,20 @@ SLACK = 0.02  # Points of coverage that are not held against a cell
 ERROR = 0.01  # Chance that a run says of any cell that it fails if none does
 
 
-def fit(frame, schema, epsilon, seed=None):
+def fit(frame, schema, epsilon, seed=None, **family):
     """Coefficients of the last column of a schema."""
     target = list(schema)[-1]
-    return private_coefficients(frame, schema, target, epsilon=epsilon, random_state=seed)
+    return private_coefficients(frame, schema, target, epsilon=epsilon, random_state=seed, **family)
 
 
-def fit_without_privacy(frame, schema):
+def fit_without_privacy(frame, schema, **family):
     """The sandwich covariance; samples with few events may have classes that are separate."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the classes are separate", UserWarning)
-        return fit(frame, schema, math.inf)
+        return fit(frame, schema, math.inf, **family)
 
 
-def fit_without_intervals(frame, schema, epsilon, seed):
+def fit_without_intervals(frame, schema, epsilon, seed, **family):
     """What is released alone, and the names of coefficients."""
     nothing = Interval(math.nan, -math.inf, math.inf)
 
@@ -69,7 +70,7 @@ def fit_without_intervals(frame, schema, epsilon, seed):
         return [nothing] * len(directions)
 
     with mock.patch("dpsubspace.statistics._coefficients.intervals_along", none):
-        return fit(frame, schema, epsilon, seed)
+        return fit(frame, schema, epsilon, seed, **family)
 
 
 def least_length(found, n):
@@ -192,24 +193,51 @@ def _chance_of_worst(inside, level):
     return float(n_terms * binom.cdf(hits, len(inside), level - SLACK))
 
 
-def cells(draw, schema, whole, truth, names, args):
+def cells(draw, schema, whole, truth, names, args, **family):
     """Rows for each number of rows and epsilon, of a population of which `whole` is a fit."""
     for n in args.n:
         found = {epsilon: Cell(whole, truth) for epsilon in args.epsilon}
         for seed in args.seeds:
             frame = draw(n, np.random.default_rng([seed, n, 17]))
-            exact, plain = _timed(fit_without_privacy, frame, schema)
+            exact, plain = _timed(partial(fit_without_privacy, **family), frame, schema)
             for epsilon, cell in found.items():
                 if math.isinf(epsilon):
                     cell.add(exact, exact, truth, n, plain)
                 elif seed < args.intervals:
-                    made, seconds = _timed(fit, frame, schema, epsilon, seed)
+                    made, seconds = _timed(partial(fit, **family), frame, schema, epsilon, seed)
                     cell.add(made, exact, truth, n, seconds)
                 else:
-                    made = fit_without_intervals(frame, schema, epsilon, seed)
+                    made = fit_without_intervals(frame, schema, epsilon, seed, **family)
                     cell.add(made, exact, truth, n)
         for epsilon, cell in found.items():
             yield names | {"n": n, "epsilon": epsilon} | cell.row()
+
+
+def rejections(draw, schema, whole, truth, names, args, **family):
+    """Rows with the size and the power of tests of 0 at 5 %, of known coefficients.
+
+    `size` is of all coefficients that are 0, together, and `least` and `most` of single ones;
+    `power` is of all others but the intercept, and `plain` says what the same are without privacy.
+    """
+    zero, other = truth == 0, (truth != 0) & (np.arange(len(truth)) > 0)
+    for n in args.n:
+        found = {epsilon: [] for epsilon in args.epsilon}
+        plain = []
+        for seed in args.seeds:
+            frame = draw(n, np.random.default_rng([seed, n, 17]))
+            exact = fit_without_privacy(frame, schema, **family)
+            plain.append(least_z(exact, np.zeros(len(truth))))
+            for epsilon, own in found.items():
+                made = fit_without_intervals(frame, schema, epsilon, seed, **family)
+                own.append(least_z(made, np.zeros(len(truth))))
+        beside = np.mean(np.array(plain) > norm.ppf(0.975), axis=0)
+        for epsilon, own in found.items():
+            share = np.mean(np.array(own) > norm.ppf(0.975), axis=0)
+            row = {"size": share[zero].mean(), "least": share[zero].min()}
+            row |= {"most": share[zero].max(), "plain size": beside[zero].mean()}
+            row |= {"power": share[other].mean(), "plain power": beside[other].mean()}
+            row = {name: round(float(x), 4) for name, x in row.items()}
+            yield names | {"n": n, "epsilon": epsilon} | row | {"samples": len(own)}
 
 
 def _timed(call, *args):

@@ -17,14 +17,17 @@ written after the code was done.
 
 "known" and "prevalence" draw outcomes from a logistic regression whose weights are the truth: a
 table of a ward and one with correlated columns; outcomes of 1 to 50 %, and a table of two by two.
+"counts" draws counts of half a year to two years from a Poisson regression: a mean of 0.5 or 5 a
+year, and one of 5 with rates that vary by 70 % beside what columns say. "tests" has the size and
+the power of tests of 0, with correlated columns and with counts.
 
 "adult", "tables" and "published" draw rows of a real table with replacement, of which the fit to
 all rows is the truth. "published" are tables that textbooks print coefficients of; they come with
 packages that the project does not need, and the section runs only when it is named.
 
 usage: python benchmarks/repro_coefficients.py [simulated adult tables attack unseen known
-       prevalence published] [--n 20000] [--epsilon 1 3 10 inf] [--seeds 200] [--intervals 200]
-       [--out benchmarks/results/coefficients.json]
+       prevalence counts tests published] [--n 20000] [--epsilon 1 3 10 inf] [--seeds 200]
+       [--intervals 200] [--out benchmarks/results/coefficients.json]
 """
 
 import math
@@ -34,16 +37,20 @@ import _published_tables
 import _raw_tables
 import numpy as np
 import pandas as pd
-from _coefficients import cells, fit, with_verdict
+from _coefficients import cells, fit, rejections, with_verdict
 from _run import run
 
 from dpsubspace import Categories, Schema
 from dpsubspace.exceptions import PrivacyWarning
 
+# Rows of a population over those of a sample: intervals of the truth are a sixth as long.
+TIMES = 40
+
 
 def of_population(make, kind, family, args):
     """Rows for a population of which the fit to very many rows is the truth."""
-    columns, schema = make(kind, family, 1_000_000, np.random.default_rng(99))
+    most = max(1_000_000, TIMES * max(args.n))
+    columns, schema = make(kind, family, most, np.random.default_rng(99))
     schema = Schema(schema)
     whole = fit(pd.DataFrame(columns), schema, math.inf)
 
@@ -71,19 +78,21 @@ def unseen(args):
         yield from of_population(populations.unseen_frame, "unseen", family, args)
 
 
-def of_known(kinds, args):
+def of_known(kinds, args, shown=cells):
     """Rows for populations of which the coefficients are known."""
     for kind in kinds:
         columns, schema = populations.known_frame(kind, 10_000, np.random.default_rng(99))
         schema, weights = Schema(schema), populations.known_weights(kind)
-        whole = fit(pd.DataFrame(columns), schema, math.inf)
+        counted = kind in populations.COUNTED
+        family = {"family": "poisson", "exposure": "years"} if counted else {}
+        whole = fit(pd.DataFrame(columns), schema, math.inf, **family)
         truth = np.array([weights.get(term, 0.0) for term in whole.terms])
 
         def draw(n, rng, kind=kind):
             return pd.DataFrame(populations.known_frame(kind, n, rng)[0])
 
-        names = {"family": "logistic", "population": kind}
-        yield from cells(draw, schema, whole, truth, names, args)
+        names = {"family": whole.family, "population": kind}
+        yield from shown(draw, schema, whole, truth, names, args, **family)
 
 
 def known(args):
@@ -92,6 +101,14 @@ def known(args):
 
 def prevalence(args):
     yield from of_known(populations.PREVALENT, args)
+
+
+def counts(args):
+    yield from of_known(populations.COUNTED, args)
+
+
+def tests(args):
+    yield from of_known(("correlated", *populations.COUNTED), args, rejections)
 
 
 def of_table(frame, schema, name, args):
@@ -141,6 +158,17 @@ if __name__ == "__main__":
         "published": list(_published_tables.TABLES),
         "intervals": 50,
     }
-    sections = (simulated, adult, tables, attack, unseen, known, prevalence, published)
+    sections = (
+        simulated,
+        adult,
+        tables,
+        attack,
+        unseen,
+        known,
+        prevalence,
+        counts,
+        tests,
+        published,
+    )
     sections = {section.__name__: with_verdict(section) for section in sections}
     run(__doc__, sections, options, ignored=(PrivacyWarning,), left_out=("published",))

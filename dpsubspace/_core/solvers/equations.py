@@ -56,20 +56,20 @@ PARTS = {
     },
     "logistic": {
         "columns": Part(0.05),
-        "moment": Part(0.08),
+        "moment": Part(0.07),
         "first score": Part(0.04),
-        "curvature": Part(0.09),
-        "second score": Part(0.08),
+        "curvature": Part(0.08),
+        "second score": Part(0.07),
         "sizes": Part(0.04),
-        "middle score": Part(0.10),
-        "last score": Part(0.52),
+        "middle score": Part(0.09),
+        "last score": Part(0.56),
     },
 }
 PARTS["poisson"] = PARTS["logistic"]
 
 # Shares of the last release: the score, the mass of what is cut from it, the curvature, and the
 # moment of scores.
-_LAST = {"linear": (0.475, 0.10, 0.34, 0.085), "logistic": (0.557, 0.115, 0.25, 0.078)}
+_LAST = {"linear": (0.56, 0.08, 0.16, 0.20), "logistic": (0.61, 0.10, 0.20, 0.09)}
 _LAST["poisson"] = _LAST["logistic"]
 
 # Most releases of the middle score, and how large their noise may be beside chance, together, for
@@ -102,7 +102,7 @@ _FLAT, _FLATTER = 1e-5, 0.006
 _UNSEEN, _WIDER = 0.02, 64.0
 
 # Longest step of weights, as the root mean square of scores.
-_STRIDE = 2.0
+_STRIDE = 1.0
 
 # Width of a cell of sizes as a factor, and the steepest fall of a density within.
 _CELL, _STEEPEST = SIZES[1] / SIZES[0], 12.0
@@ -282,7 +282,9 @@ def _first_basis(design: Design, columns: _Columns, releases: Releases) -> _Plac
     centre, floor = columns.means, max(columns.noise, _NARROWEST)
     variances = np.clip(columns.variances, floor, np.where(numbers, 1.0, 0.25))
     scales = np.where(
-        numbers, _of_numbers(centre, variances), np.maximum(variances, _RARE * np.sqrt(variances))
+        numbers,
+        _of_numbers(centre, variances, columns.noise),
+        np.maximum(variances, _RARE * np.sqrt(variances)),
     )
     standard = np.concatenate([[-centre / np.sqrt(scales)], np.diag(1 / np.sqrt(scales))])
     expected = float((variances / scales).sum())
@@ -344,13 +346,15 @@ def _noise_of_one(name: str, releases: Releases, share: float = 1.0) -> float:
     return releases.noise_of(name, vector_sum(np.zeros(1), 1.0, 0.0), share)
 
 
-def _of_numbers(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
+def _of_numbers(means: np.ndarray, variances: np.ndarray, noise: float) -> np.ndarray:
     """Squares of the scales of numbers: variances, and more where a column is rarely off an end.
 
-    A column that is at one end of its range in nearly all rows is as an indicator of the others.
+    A column that is at one end of its range in nearly all rows is as an indicator of the others, if
+    it varies by more than the noise of its mean and of its mean square would say of a constant.
     """
     gaps = 1 - np.abs(means)
-    shares = np.clip(gaps**2 / (gaps**2 + variances), 1e-4, 1.0)
+    varied = np.maximum(variances - noise * np.sqrt(1 + 4 * means**2), 0.0)
+    shares = np.clip(gaps**2 / (gaps**2 + varied + 1e-300), 1e-4, 1.0)
     return np.minimum(variances * np.maximum(1.0, 0.5 / np.sqrt(shares)), 1.0)
 
 
@@ -503,11 +507,13 @@ def _expected_counts(place: _Place) -> np.ndarray:
     centres = np.concatenate([rows.mean[None], rows.centres])
     predicted = kind.mean(rows.scores_of(centres, place.weights))
     predicted[0] = np.clip(place.mean, 0.0, 1.0)
-    shares, higher = np.ones(len(centres)), np.arange(len(centres)) > 0
-    shares[1:] = rows.shares
-    lengths = np.sqrt(rows.squares_of(centres))
+    shares, higher = np.append(1.0, rows.shares), np.arange(len(centres)) > 0
+    # Along what hardly varies the moment of rows is noise, and the curvature is known better.
+    mapped = place.fitted.mapped
+    squares = mapped.squares_of(np.concatenate([mapped.mean[None], mapped.centres]))
+    squares[0] = np.trace(_bounded(rows.moment, mapped.moment))
     for share, size in kind.residuals(predicted, place.unit):
-        cells = np.searchsorted(SIZES, size * lengths) + higher
+        cells = np.searchsorted(SIZES, size * np.sqrt(squares)) + higher
         np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * shares * share)
     return found
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Deviations of noise that may remain in a score.
+# Deviations of noise that may remain in a score, over the root of the logarithm of its length: of
+# many directions, some have as much noise.
 _FAR = 1.0
 
 
@@ -40,7 +41,7 @@ class Slope:
         square = (moves**2 + prior * noise / total).sum(axis=1)
         move, square = chances @ moves, float(chances @ square)
         left = seen - values * move
-        room = _FAR * math.sqrt(variance + self.noise * square)
+        room = _FAR * math.sqrt(math.log(p) * (variance + self.noise * square))
         more = np.sign(left) * np.maximum(np.abs(left) - room, 0.0)
         move = move + more * values / np.maximum(values**2 + 4 * self.noise, 1e-300)
         return vectors @ move, square

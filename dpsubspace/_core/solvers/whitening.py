@@ -128,6 +128,10 @@ class ReleasedRows:
             rows = rows.within(change)
         return rows
 
+    @property
+    def mapped(self) -> ReleasedRows:
+        return self
+
     def squares_of(self, centres: np.ndarray) -> np.ndarray:
         """Mean squares of the lengths of rows about each of some centres (k, p)."""
         within = max(float(np.trace(self.covariance)), 0.0)
@@ -156,6 +160,10 @@ class FittedRows:
     rows: ReleasedRows
     change: np.ndarray  # (p, p)
     at: np.ndarray  # (p,)
+
+    @property
+    def mapped(self) -> ReleasedRows:
+        return self.rows.within(self.change)
 
     def curvature(self, weights: np.ndarray, family: Family) -> np.ndarray:
         found = self.rows.curvature(self.at + self.change @ (weights - self.at), family)

@@ -58,10 +58,15 @@ _APART, _LEAST = 2.0, 0.3
 
 # Mean squared uncertainty in the log-odds of rows from which on no interval is given: scores of a
 # logistic regression are about linear only nearby.
-_LOST = 0.75
+_LOST = 1.5
 
-# Square of a slope over the variance of its noise below which a coefficient is not identified.
-_WEAK = 10.0
+# Square of a slope over the variance of its noise below which a coefficient is not identified, and
+# the share of the variance of an estimate that may be that of other weights under their prior.
+_WEAK, _OF_PRIOR = 10.0, 0.5
+
+# Half of an interval over the prior deviation of its coefficient above which it has no ends: no
+# coefficient is that large, and a column that does not vary gives such intervals.
+_NOWHERE = 5.0
 
 # Part of a combination along directions of separate classes that makes it one of these.
 _TOUCHES = 1e-6
@@ -250,9 +255,9 @@ def _wald(own: Equations, fixed: np.ndarray, values: np.ndarray) -> float:
 def _inverted(own: Equations, directions: np.ndarray, z: float) -> list[Interval]:
     """Return the values of each combination, about its estimate, that a test at z accepts."""
     tests = _Tests.of(own, directions[:, :, None])
-    estimates, units, weak = tests.started()
+    estimates, units, weak, of_prior = tests.started()
     places = estimates[:, None] + units[:, None] * _PLACES
-    accepted = tests.accepts(places, z)
+    accepted = tests.accepts(places, z) | (of_prior > _OF_PRIOR)[:, None]
     abouts = directions @ own.about
     found = [_without_ends(x) for x in abouts + estimates]
     around = [_around(row, all_parts) for row, all_parts in zip(accepted, weak, strict=True)]
@@ -262,9 +267,11 @@ def _inverted(own: Equations, directions: np.ndarray, z: float) -> list[Interval
     inside, outside = np.moveaxis(np.array([around[i] for i in closed]), 2, 0)
     inside, outside = (np.take_along_axis(places[closed], x, 1) for x in (inside, outside))
     ends = tests.only(closed).ends(inside, outside, z)
+    farthest = _NOWHERE * np.sqrt(((directions @ own.spread) * directions).sum(axis=1))
     for i, (low, high) in zip(closed, ends, strict=True):
-        value = min(max(estimates[i], low), high)
-        found[i] = Interval(*(abouts[i] + x for x in (value, low, high)))
+        if high - low < 2 * farthest[i]:
+            value = min(max(estimates[i], low), high)
+            found[i] = Interval(*(abouts[i] + x for x in (value, low, high)))
     return found
 
 
@@ -360,16 +367,22 @@ class _Tests:
         each = [field.name for field in fields(self) if field.name not in common]
         return replace(self, **{name: getattr(self, name)[chosen] for name in each})
 
-    def started(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return estimates of single combinations, about their deviations, and which are weak."""
+    def started(self) -> tuple[np.ndarray, ...]:
+        """Return estimates of single combinations, and about their deviations.
+
+        The third result is which are weak, and the last the share of the variance that is the
+        prior's: a column that another one repeats has hardly anything else.
+        """
         own, c = self.own, self.own.slope_noise
         first, way = self.moves[:, :, 0], self.ways[:, :, 0]
         way = way / np.linalg.norm(way, axis=1, keepdims=True)
         move = (way * self.slope * first).sum(axis=1)
         turned = (way[:, None] @ self.turn)[:, 0]
         variance = (self.values * turned**2).sum(axis=1) + c * own.length
+        variance = np.maximum(variance, 1e-300)
         weak = move**2 < _WEAK * c * (1 + (way * first).sum(axis=1) ** 2)
-        return way @ own.score / move, np.sqrt(np.maximum(variance, 1e-300)) / abs(move), weak
+        of_prior = 1 - ((self.base * way**2).sum(axis=1) + c * own.length) / variance
+        return way @ own.score / move, np.sqrt(variance) / abs(move), weak, of_prior
 
     def accepts(self, values: np.ndarray, z: float) -> np.ndarray:
         """Return whether values (t, k) of single combinations are not rejected: (t, k)."""
