@@ -878,7 +878,8 @@ def _warn_of_no_ends(found: PrivateCoefficients) -> None:
 
 def _causes(equations: Equations, hidden: list[Term], family: str) -> list[str]:
     """Return why terms are hidden as far as released numbers tell, with what helps."""
-    if accepted_along(equations, hidden[0].direction, _ANY) == 0:
+    # Also where it cannot be computed, which is NaN.
+    if family in _SCORES and not accepted_along(equations, hidden[0].direction, _ANY) > 0:
         return [
             f"The {_SCORES[family]}, or noise is large. Leave such columns out, or take more rows,"
             " fewer columns, narrower ranges or a larger epsilon."
@@ -911,16 +912,18 @@ def _cause(equations: Equations, term: Term) -> str:
     assert basis is not None  # as in all equations with noise
     noise = _DEVIATIONS * math.sqrt(2 * equations.slope_noise)
     most = equations.slope + noise * np.eye(p)
-    inverse = np.linalg.inv(basis)
+    beside = basis.T @ term.direction
+    try:
+        inverse, far = np.linalg.inv(basis), float(beside @ np.linalg.solve(most, beside))
+    except np.linalg.LinAlgError:  # noise many times as wide as is likely
+        return "noise"
     along = inverse @ term.direction
     # Mean of the weights of rows, which are at most 1.
     whole = min(max(float(inverse[:, 0] @ equations.slope @ inverse[:, 0]), noise), 1.0)
     hidden, seen = noise * float(along @ along), float(along @ equations.slope @ along)
     if term.level is not None and max(seen, 0.0) + hidden < _FEW * whole:
         return "few"
-    beside = basis.T @ term.direction
-    still = _STILL * whole * float(beside @ np.linalg.solve(most, beside)) > 1
-    return "still" if still else "noise"
+    return "still" if _STILL * whole * far > 1 else "noise"
 
 
 def _warn_of_no_estimate(equations: Equations, without: list[Term], told: str) -> None:

@@ -38,7 +38,7 @@ from dpsubspace._core.solvers.families import FAMILIES
 from dpsubspace._core.solvers.slopes import Slope
 from dpsubspace._core.statistics.inverted_tests import Equations, accepted_along
 from dpsubspace.statistics import CoefficientDisplay
-from dpsubspace.statistics._coefficients import _cause, _causes
+from dpsubspace.statistics._coefficients import RawCoefficients, _cause, _causes
 from dpsubspace.statistics._printed_tables import as_estimate
 
 SCHEMA = {
@@ -190,6 +190,32 @@ def test_noise_beyond_all_rows_leaves_nothing_known():
     """A mean that is not known to a half had no log-odds, and the fit failed after the charge."""
     found = private_coefficients(patients(50), schema("age", "ward", "ill"), "ill", epsilon=0.1)
     assert found.hidden.all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slope": lambda old: -1e12 * old},
+        {"slope": lambda old: old * math.nan},
+        {"slope": lambda old: 1e80 * old, "score": lambda old: 1e80 + 0 * old},
+        {"score": lambda old: 1e200 * old},
+        {"about": lambda old: 1e200 + old},
+        {"spread": np.zeros_like},
+    ],
+)
+@pytest.mark.parametrize("target", ["ill", "stay"])
+def test_what_absurd_noise_leaves_is_printed(with_nobody, target, changes):
+    """Tests invert matrices while a table is printed, which ended with "Singular matrix"."""
+    found = with_nobody[target]
+    equations, terms = found.released
+    absurd = {name: change(getattr(equations, name)) for name, change in changes.items()}
+    equations = replace(equations, **absurd)
+    found = replace(found, released=RawCoefficients(equations, terms))
+    for one in (found, found.at_level(0.9), found.at_level(0.9).in_units({"age": 10})):
+        assert "\nIntercept " in str(one) and "<table" in one._repr_html_()
+        assert len(one.to_frame()) == len(found.to_frame())
+        assert np.isnan(one.p_value[one.hidden]).all()
+    assert _causes(equations, [terms[1]], found.family)
 
 
 def test_levels_are_free_and_nested():

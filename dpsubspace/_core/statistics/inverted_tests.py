@@ -146,8 +146,17 @@ class Interval(NamedTuple):
 def intervals_along(equations: Equations, directions: np.ndarray, level: float) -> list[Interval]:
     """Estimate ``directions @ b`` (t,), with intervals that each cover with probability `level`.
 
-    One call for all `directions` (t, p) takes far less time than one for each.
+    One call for all `directions` (t, p) takes far less time than one for each. Where noise is so
+    many times as wide as is likely that a matrix has no inverse, no interval has ends.
     """
+    try:
+        with np.errstate(all="ignore"):
+            return _intervals(equations, directions, level)
+    except np.linalg.LinAlgError:
+        return [_without_ends(math.nan)] * len(directions)
+
+
+def _intervals(equations: Equations, directions: np.ndarray, level: float) -> list[Interval]:
     own = equations.of_table(directions)
     separate = _separate(equations, own)
     lengths, z = np.linalg.norm(own, axis=1), float(norm.ppf(0.5 + level / 2))
@@ -188,10 +197,22 @@ def joint_statistic(
     equations it is the statistic of Wald's test with the sandwich covariance, and NaN if some
     combination cannot be estimated. For noisy ones it is infinite where no weights with these
     values fit, which has a probability of 0.001 if the values are right: a p value below that says
-    no more than that it is below 0.001.
+    no more than that it is below 0.001. It is NaN where a matrix has no inverse, as in
+    :func:`intervals_along`.
     """
-    own = equations.of_table(np.atleast_2d(directions))
-    values = np.zeros(len(own)) if values is None else np.asarray(values, dtype=float)
+    directions = np.atleast_2d(directions)
+    values = np.zeros(len(directions)) if values is None else np.asarray(values, dtype=float)
+    try:
+        with np.errstate(all="ignore"):
+            return _tested_at_once(equations, directions, values)
+    except np.linalg.LinAlgError:
+        return math.nan, len(directions)
+
+
+def _tested_at_once(
+    equations: Equations, directions: np.ndarray, values: np.ndarray
+) -> tuple[float, int]:
+    own = equations.of_table(directions)
     left, sizes, right = np.linalg.svd(own, full_matrices=False)
     rank = int((sizes > 1e-10 * sizes.max(initial=0.0)).sum())
     fixed, held = right[:rank], left[:, :rank].T @ values / sizes[:rank]
