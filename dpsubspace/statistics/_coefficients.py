@@ -63,6 +63,9 @@ _TOUCHES = 1e-6
 # deviations of the noise, which is less itself: what noise alone hides is not blamed on columns.
 _FEW, _STILL, _DEVIATIONS = 0.05, 0.02, 3.0
 
+# The name of a unit, and the least variance, in halves of the range, that rounding does not hide.
+_DEVIATION, _ROUNDING = "deviation", 1e-12
+
 # A weight that tests accept only if they accept all: log-odds are then not known.
 _ANY = 1e9
 
@@ -113,7 +116,7 @@ class PrivateCoefficients(PrivateResult):
     terms : tuple of str
         Names of the coefficients: "Intercept", then the columns in the order of the schema.
         Categories are named by the value, as "ward[B]", missing values as "age[missing]", and
-        numbers with their unit where that is not 1, as "age, per 10".
+        numbers with their unit where that is not 1, as "age, per 10" or "age, per 12.3 (1 SD)".
     estimate : ndarray of shape (n_terms,)
         Coefficients: units of the target, log-odds, or logarithms of rates, for one more unit of
         the column, or against the reference category. NaN where `hidden`.
@@ -137,7 +140,8 @@ class PrivateCoefficients(PrivateResult):
     references : dict of str to object, default={}
         Value that the others are compared with, by column of categories.
     units : dict of str to float, default={}
-        How many units of a column a coefficient is for, where that is not one.
+        How many units of a column a coefficient is for, where that is not one. NaN for a standard
+        deviation that noise hides: its coefficient is hidden.
 
     See Also
     --------
@@ -320,15 +324,17 @@ class PrivateCoefficients(PrivateResult):
         check_bool("simultaneous", simultaneous)
         return self._with(self.units, level, simultaneous)
 
-    def in_units(self, units: Mapping[str, float]) -> PrivateCoefficients:
+    def in_units(self, units: Mapping[str, float | str] | str) -> PrivateCoefficients:
         """Return the same coefficients for other numbers of units, at no cost.
 
         Parameters
         ----------
-        units : dict of str to float
+        units : dict of str to float or "deviation", or "deviation"
             For columns of numbers, how many units a coefficient, its interval and its ratio are
-            for, as in ``{"age": 10, "balance": 1000}``. Positive and finite. A column that is
-            not named has a unit of 1, also where it had another one before.
+            for, as in ``{"age": 10, "balance": "deviation"}``. Positive and finite. "deviation" is
+            the standard deviation of the column, as it was released, and by itself stands for all
+            columns of numbers. A column that is not named has a unit of 1, also where it had
+            another one before.
 
         Returns
         -------
@@ -340,13 +346,19 @@ class PrivateCoefficients(PrivateResult):
         ValueError
             If a name is not that of a column of numbers, or a number of units is out of its range.
         """
-        return self._with(_checked_units(units, self.released[1]), self.level, self.simultaneous)
+        units = _in_numbers(_checked_units(units, self.released[1]), self._deviations)
+        _warn_of_no_deviation(units, self.released.equations.exact)
+        return self._with(units, self.level, self.simultaneous)
+
+    @property
+    def _deviations(self) -> dict[str, float]:
+        return _deviations(*self.released)
 
     def _with(
         self, units: Mapping[str, float], level: float, simultaneous: bool
     ) -> PrivateCoefficients:
         equations, terms = self.released
-        scaled = _in_units(terms, units)
+        scaled = _in_units(terms, units, self._deviations)
         intervals = _intervals(equations, scaled, level, simultaneous)
         return replace(self, terms=_names(scaled), units=units, **intervals)
 
@@ -444,6 +456,9 @@ class PrivateCoefficients(PrivateResult):
             told += f" References, also for values not listed: {', '.join(pairs)}."
         if any(map(self._has_joint, self.references)):
             told += " p of a reference is for all levels of its column together."
+        deviations = self._deviations
+        if any(unit == deviations[x] or math.isnan(unit) for x, unit in self.units.items()):
+            told += " SD: the standard deviation of a column, as it was released."
         told += self._told_of_noise
         first = self.released[1][0]
         if self.family == "linear" and (first.shift, first.factor) == (0.5, 0.5):
@@ -591,7 +606,7 @@ def private_coefficients(
     family: str = "auto",
     exposure: str | None = None,
     reference: Mapping[str, Any] | None = None,
-    units: Mapping[str, float] | None = None,
+    units: Mapping[str, float | str] | str | None = None,
     level: float = 0.95,
     simultaneous: bool = False,
     epsilon: float = 1.0,
@@ -641,9 +656,12 @@ def private_coefficients(
         For columns of categories, the value that the others are compared with; of a target
         the value whose odds the others' are over. It is the first in the schema for columns that
         are not named.
-    units : dict of str to float, optional
+    units : dict of str to float or "deviation", or "deviation", optional
         For columns of numbers, how many units a coefficient is for, as in ``{"age": 10, "balance":
-        1000}``. Positive and finite, and 1 for columns that are not named. It changes what is
+        "deviation"}``. Positive and finite, and 1 for columns that are not named. "deviation" is
+        the standard deviation of the column, of the sums that the fit releases anyway, and by
+        itself stands for all columns of numbers. It is that of values that are not missing, clipped
+        to their range. Where noise hides it, so it does the coefficient. Units change what is
         shown, not what is released: :meth:`PrivateCoefficients.in_units` takes others.
     level : float, default=0.95
         Chance with which an interval covers the coefficient, over noise and samples.
@@ -776,7 +794,9 @@ def private_coefficients(
     records = check_groups(groups, table.numbers)
     plan, noise = CoefficientsPlan(goal, coding), as_noise(random_state)
     equations, guarantee = run_privately(plan, table, records, len(schema) - 1, noise)
-    scaled = _in_units(terms, units)
+    deviations = _deviations(equations, terms)
+    units = _in_numbers(units, deviations)
+    scaled = _in_units(terms, units, deviations)
     found = PrivateCoefficients(
         terms=_names(scaled),
         **_intervals(equations, scaled, level, simultaneous),
@@ -788,24 +808,61 @@ def private_coefficients(
         units=units,
     )
     _warn_of_no_ends(found)
+    _warn_of_no_deviation(units, equations.exact)
     return found
 
 
-def _checked_units(units: Any, terms: tuple[Term, ...]) -> dict[str, float]:
-    """Return units as numbers; ValueError unless they are of columns of numbers."""
+def _checked_units(units: Any, terms: tuple[Term, ...]) -> dict[str, float | str]:
+    """Return units as numbers, or "deviation"; ValueError unless they are of columns of numbers."""
     numbers = [term.variable for term in terms[1:] if term.level is None]
+    if isinstance(units, str) and units == _DEVIATION:
+        units = dict.fromkeys(numbers, _DEVIATION)
     if not isinstance(units, Mapping):
         raise ValueError(
-            "`units` must be a dict from columns of numbers to how many units a coefficient is"
-            f" for, such as {{'age': 10}}, got {shown(units)}."
+            "`units` must be 'deviation', or a dict from columns of numbers to how many units a"
+            f" coefficient is for, such as {{'age': 10}}, got {shown(units)}."
         )
     for name in units:
         _check_column("units", "columns of numbers", name, numbers)
-    hint = "It is how many units of the column a coefficient is for."
+    hint = "It is how many units of the column a coefficient is for, or 'deviation'."
     return {
-        name: check_real(f"units[{name!r}]", value, low=0, hint=hint)
+        name: _DEVIATION
+        if isinstance(value, str) and value == _DEVIATION
+        else check_real(f"units[{name!r}]", value, low=0, hint=hint)
         for name, value in units.items()
     }
+
+
+def _in_numbers(
+    units: Mapping[str, float | str], deviations: Mapping[str, float]
+) -> dict[str, float]:
+    """Return units with numbers in place of "deviation", NaN where it is hidden."""
+    return {
+        name: deviations[name] if isinstance(unit, str) else unit for name, unit in units.items()
+    }
+
+
+def _deviations(equations: Equations, terms: tuple[Term, ...]) -> dict[str, float]:
+    """Return standard deviations of columns of numbers by released sums; NaN where noise hides one.
+
+    That of a variance is by its derivatives: of the mean square, of the mean, and of the number of
+    values if some are missing. It is hidden unless it is three deviations above 0.
+    """
+    tally, found = equations.tally, {}
+    assert tally is not None  # as in all that are released
+    for i, term in [(i, term) for i, term in enumerate(terms) if i and term.level is None]:
+        gaps = [j for j, one in enumerate(terms) if j != i and one.variable == term.variable]
+        n = equations.n - float(tally.records[gaps].sum())
+        found[term.variable] = math.nan
+        if n <= _DEVIATIONS * tally.noise:
+            continue
+        mean, square = float(tally.sums[i]) / n, float(tally.squares[i]) / n
+        slopes = (1.0, 2 * mean, 2 * mean**2 - square if gaps else 0.0)
+        variance, noise = square - mean**2, tally.noise / n * math.hypot(*slopes)
+        if variance > max(_DEVIATIONS * noise, _ROUNDING):
+            half = terms[0].factor / term.factor  # of the range
+            found[term.variable] = half * math.sqrt(min(variance, 1.0))
+    return found
 
 
 def _check_column(parameter: str, kind: str, name: Any, columns: list[str]) -> None:
@@ -818,12 +875,23 @@ def _check_column(parameter: str, kind: str, name: Any, columns: list[str]) -> N
         )
 
 
-def _in_units(terms: tuple[Term, ...], units: Mapping[str, float]) -> tuple[Term, ...]:
+def _in_units(
+    terms: tuple[Term, ...], units: Mapping[str, float], deviations: Mapping[str, float]
+) -> tuple[Term, ...]:
     """Return the terms with coefficients for some units of their columns, which names tell."""
 
+    def told(unit: float, deviation: float) -> str:
+        if math.isnan(unit):
+            return ", per SD"
+        if unit == deviation:  # of three digits
+            return f", per {float(f'{unit:.3g}'):.15g} (1 SD)"
+        return "" if unit == 1 else f", per {unit:.15g}"
+
     def scaled(term: Term) -> Term:
-        unit = units.get(term.variable, 1.0) if term.level is None else 1.0
-        name = term.name if unit == 1 else f"{term.name}, per {unit:.15g}"
+        if term.level is not None or term.variable not in units:
+            return term
+        unit = units[term.variable]
+        name = term.name + told(unit, deviations[term.variable])
         return replace(term, name=name, factor=term.factor * unit)
 
     return (terms[0], *map(scaled, terms[1:]))
@@ -860,8 +928,24 @@ def _intervals(
 # Coefficients without an interval -----------------------------------------------------------------
 
 
+def _warn_of_no_deviation(units: Mapping[str, float], exact: bool) -> None:
+    hidden = [name for name, unit in units.items() if math.isnan(unit)]
+    if hidden:
+        cause = "values hardly vary within the declared range" if exact else "noise hides it"
+        help = "" if exact else ", and narrower ranges, more rows or a larger epsilon help"
+        warn(
+            f"the standard deviation of {', '.join(hidden)} is not known, as {cause}, and there are"
+            f" no coefficients for one. Numbers of units, as in in_units({{{hidden[0]!r}: 10}}),"
+            f" cost nothing{help}.",
+            UserWarning if exact else PrivacyWarning,
+            about=("deviation", *hidden),
+        )
+
+
 def _warn_of_no_ends(found: PrivateCoefficients) -> None:
     equations, terms = found.released
+    if any(map(math.isnan, found.units.values())):  # these are hidden for another reason
+        found = found.in_units({})
     hidden = [terms[i] for i in np.flatnonzero(found.hidden)]
     if equations.exact:
         told = _SEPARATE_COUNTS if found.family == "poisson" else _SEPARATE

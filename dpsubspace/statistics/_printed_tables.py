@@ -54,7 +54,7 @@ def as_estimate(value: float, low: float, high: float, *, ratio: bool = False) -
 
     Both have the same decimals, of which the interval shows one at least. A ratio has two or more.
     """
-    if math.isinf(high) and (ratio or math.isinf(low)):
+    if math.isnan(high) or (math.isinf(high) and (ratio or math.isinf(low))):
         return [DASH, DASH]
     write = _writer(high - low, max(abs(low), abs(high)), ratio)
     return [DASH if math.isnan(value) else write(value), f"{write(low)} to {write(high)}"]

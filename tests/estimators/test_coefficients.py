@@ -295,6 +295,9 @@ def test_what_is_shown():
         ),
         ({"level": 1.0}, "level"),
         ({"units": 10}, r"a dict .* got 10\."),
+        ({"units": "deviations"}, r"must be 'deviation', or a dict .* got 'deviations'\."),
+        ({"units": {"age": "deviations"}}, r"`units\['age'\]` .* or 'deviation'"),
+        ({"units": {"ward": "deviation"}}, r"columns of numbers .* 'ward'\. They are \['age'\]"),
         ({"units": {"ages": 10}}, "Did you mean 'age'"),
         ({"units": {"ward": 10}}, r"columns of numbers .* 'ward'\. They are \['age'\]"),
         ({"units": {"stay": 10}}, "that explain the target, got 'stay'"),
@@ -716,6 +719,91 @@ def test_units_scale_coefficients_and_cost_nothing(odds):
     assert "\nage, per 10 " in str(at_once)
     with pytest.raises(ValueError, match="Did you mean 'age'"):
         odds.in_units({"Age": 10})
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 1e5])
+@pytest.mark.parametrize(
+    ("target", "family"), [("stay", "auto"), ("ill", "auto"), ("visits", "poisson")]
+)
+def test_a_unit_may_be_a_standard_deviation(target, family, epsilon):
+    """That of values that are there, clipped to their range, in the units of the column."""
+    frame, columns = patients(20_000), schema("age", "ward")
+    frame["visits"] = np.random.default_rng(0).poisson(2, 20_000)
+    frame["height"] = np.random.default_rng(1).normal(1.7, 0.1, 20_000)
+    columns |= {"height": (1.4, 1.9), target: {**SCHEMA, "visits": (0, 20)}[target]}
+    plain = private_coefficients(frame, columns, target, family=family, epsilon=epsilon)
+    found = plain.in_units("deviation")
+    expected = {"age": frame["age"].std(ddof=0), "height": frame["height"].clip(1.4, 1.9).std()}
+    assert found.units == pytest.approx(expected, rel=1e-4)
+    factors = [1, found.units["age"], 1, 1, 1, found.units["height"]]
+    for name in ("estimate", "low", "high"):
+        np.testing.assert_allclose(getattr(found, name), factors * getattr(plain, name))
+    np.testing.assert_allclose(found.p_value, plain.p_value)
+    assert found.terms[1] == f"age, per {expected['age']:.1f} (1 SD)"
+    assert " SD: the standard deviation of a column, as it was released." in str(found)
+    assert " SD: " not in str(plain)
+    # In numbers of units, and beside them, the same; and at another level.
+    assert found.at_level(0.5).terms == plain.in_units(found.units).terms == found.terms
+    mixed = plain.in_units({"age": "deviation", "height": 0.1})
+    assert mixed.terms == (*found.terms[:-1], "height, per 0.1")
+
+
+def test_a_deviation_costs_nothing_and_is_there_at_once():
+    asked = (patients(20_000), schema("age", "ward", "ill"), "ill")
+    with PrivacyLedger(3.0, 1e-5) as ledger:
+        found = private_coefficients(*asked, epsilon=3.0, units={"age": "deviation"})
+        again = found.in_units({}).in_units("deviation")
+    assert len(ledger.entries) == 1 and found.units == again.units
+    np.testing.assert_array_equal(found.estimate, again.estimate)
+    # The noise of a sum is about 50: ten deviations of that of the mean square are 0.03 of 0.33.
+    assert found.units["age"] == pytest.approx(60 / math.sqrt(12), rel=0.1)
+
+
+def test_persons_have_a_standard_deviation_in_which_they_count_once():
+    frame = patients(1500).fillna(50)
+    persons = np.minimum(np.arange(1500), 1000)  # one has 500 rows
+    parts = 1 / np.bincount(persons)[persons]
+    mean = np.average(frame["age"], weights=parts)
+    expected = math.sqrt(np.average((frame["age"] - mean) ** 2, weights=parts))
+    found = private_coefficients(
+        frame,
+        {"age": (20, 80), "stay": (0, 30)},
+        "stay",
+        units="deviation",
+        groups=persons,
+        epsilon=math.inf,
+    )
+    assert found.units["age"] == pytest.approx(expected)
+
+
+def test_a_deviation_that_noise_hides_is_hidden_with_its_coefficient():
+    """Values have a hundredth of the range: the slope is known, and what it is for is not.
+
+    Noise alone is three deviations above 0 in one of 740 releases.
+    """
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"dose": rng.uniform(50, 51, 20_000), "stay": rng.uniform(0, 1, 20_000)})
+    frame["stay"] += 20 * (frame["dose"] - 50)
+    asked = (frame, {"dose": (0, 100), "stay": (0, 30)}, "stay")
+    for _ in range(4):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = private_coefficients(*asked, units="deviation", epsilon=1.0)
+        if told:
+            break
+    (message,) = (str(one.message) for one in told)
+    assert message.startswith("the standard deviation of dose is not known, as noise hides it")
+    assert "in_units({'dose': 10})" in message
+    assert math.isnan(found.units["dose"]) and list(found.hidden) == [False, True]
+    line = next(line for line in str(found).splitlines() if line.startswith("dose, per SD "))
+    assert re.search(r"20,000 +– +– +–$", line)
+    assert not found.in_units({"dose": 1}).hidden.any()
+    assert found.at_level(0.5).terms == found.terms
+    constant = frame.assign(dose=50.0)
+    with pytest.warns(UserWarning) as told:
+        private_coefficients(constant, *asked[1:], units="deviation", epsilon=math.inf)
+    assert "dose is not known, as values hardly vary" in str(told[-1].message)
+    assert "columns are sums of others" in str(told[0].message)
 
 
 def test_a_linear_probability_model_is_called_so():

@@ -227,7 +227,7 @@ def _of_columns(
 
 
 def tally_of(design: Design, sums: np.ndarray, noise: float) -> Tally:
-    """Return the counts that released sums of :func:`column_sum_of` have; this is postprocessing.
+    """Return what released sums of :func:`column_sum_of` say of columns; this is postprocessing.
 
     The target and its products with indicators count events, over the largest number of one row.
     """
@@ -235,11 +235,14 @@ def tally_of(design: Design, sums: np.ndarray, noise: float) -> Tally:
     target, largest = sums[len(numbers) + numbers.sum()], design.unit**-2
     records = np.full(len(design.numbers), math.nan)
     records[counted] = [design.n, *sums[: len(numbers)][~numbers]]
+    places, of_numbers = np.flatnonzero(design.numbers), np.full((2, len(design.numbers)), math.nan)
+    of_numbers[0, places] = sums[places - 1]
+    of_numbers[1, places] = sums[len(numbers) : len(numbers) + len(places)]
     events = None
     if design.kind.counted:
         events = np.full(len(design.numbers), math.nan)
         events[counted] = largest * np.append(target, sums[len(sums) + 1 - len(counted) :])
-    return Tally(records, events, noise, largest)
+    return Tally(records, events, of_numbers[0], of_numbers[1], noise, largest)
 
 
 def score_sum_of(design: Design, residuals: Any, most: float) -> BoundedSum:

@@ -81,7 +81,11 @@ class Tally:
 
     records: np.ndarray  # (p,): all for the constant, and those with each indicator; else NaN
     events: np.ndarray | None  # (p,): as above; None if the target is no event
-    noise: float  # Standard deviation of the noise of each number of records
+    # (p,): sums of numbers and of their squares, in halves of their ranges; NaN for indicators. A
+    # missing number is 0.
+    sums: np.ndarray
+    squares: np.ndarray
+    noise: float  # Standard deviation of the noise of each number of records, and of each sum
     largest: float = 1.0  # Events of a record at most; their noise is as many times as large
 
 
