@@ -42,7 +42,7 @@ from dpsubspace._core.statistics.inverted_tests import (
     joint_statistic,
 )
 from dpsubspace._core.tables.kinds import Categories, Range
-from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere
+from dpsubspace._core.tables.schema import Schema, as_schema, read_anywhere, warn_of_persons
 from dpsubspace._names import imported, public
 from dpsubspace.exceptions import PrivacyWarning, warn
 from dpsubspace.statistics._printed_tables import (
@@ -448,7 +448,11 @@ class PrivateCoefficients(PrivateResult):
     def _notes(self) -> list[str]:
         """Lines below the table: the intervals, the references, the guarantee."""
         together = " for all together, p values for each by itself" if self.simultaneous else ""
-        told = f"Intervals cover with {100 * self.level:g}%{together}, over noise and samples."
+        unit = self.privacy_.unit
+        told = (
+            f"Intervals cover with {100 * self.level:g}%{together}, over noise and samples of"
+            f" independent {unit}s, and n counts {unit}s."
+        )
         if self.hidden.any():
             told += f" A dash ({DASH}): without an interval there is no estimate."
         pairs = [f"{name}[{value}]" for name, value in self.references.items()]
@@ -686,7 +690,11 @@ def private_coefficients(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one row: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows, and takes each
+        for another person: where persons have several rows, n counts them several times, and
+        intervals are too short. A column or an index that is not in the schema and is named like
+        one of persons, as "patient_id", draws a warning before anything is charged; no value of
+        it is looked at.
 
     Returns
     -------
@@ -791,6 +799,7 @@ def private_coefficients(
     units = {} if units is None else _checked_units(units, terms)
     table = read_anywhere(frame, schema, name="X", groups=groups)
     coding.check(table)
+    warn_of_persons(frame, schema, groups)
     records = check_groups(groups, table.numbers)
     plan, noise = CoefficientsPlan(goal, coding), as_noise(random_state)
     equations, guarantee = run_privately(plan, table, records, len(schema) - 1, noise)

@@ -806,6 +806,42 @@ def test_a_deviation_that_noise_hides_is_hidden_with_its_coefficient():
     assert "columns are sums of others" in str(told[0].message)
 
 
+@pytest.mark.parametrize("name", ["patient_id", "PatientID", "Subject no.", "USUBJID", "id"])
+def test_names_of_persons_without_groups_are_told_before_the_charge(name):
+    """By names alone: one row of each person, or all rows of one, say the same."""
+    frame, asked = patients(50), (schema("age", "ward", "stay"), "stay")
+    frame[name] = 1
+    with PrivacyLedger(2.0, 1e-5) as ledger, warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        message = f"the table has {name!r}, .* pass {name!r} as `groups`, and all rows of a person"
+        for table in (frame, frame.set_index(name), frame.set_index([name, "ill"])):
+            with pytest.raises(PrivacyWarning, match=message):
+                private_coefficients(table, *asked, epsilon=1.0)
+    assert ledger.epsilon() == 0
+
+
+@pytest.mark.parametrize("name", ["patient_age", "student", "ids", "person-years", "paid", "users"])
+def test_other_names_are_no_names_of_persons(name):
+    frame, asked = patients(2000), (schema("age", "stay"), "stay")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        private_coefficients(frame.assign(**{name: 1}), *asked, epsilon=math.inf)
+        persons = frame.assign(person=np.arange(2000) // 2)
+        found = private_coefficients(*(persons, *asked), epsilon=math.inf, groups=persons["person"])
+        explaining = {"person": (0, 999), "stay": (0, 30)}  # in the schema: meant as it is
+        private_coefficients(persons, explaining, "stay", epsilon=math.inf)
+    assert "samples of independent persons, and n counts persons." in str(found)
+    assert "; 1,000 persons." in str(found)
+
+
+def test_names_of_persons_are_seen_in_files(tmp_path):
+    dataset = pytest.importorskip("pyarrow.dataset")
+    patients(2000).assign(patient=1).to_parquet(tmp_path / "rows.parquet")
+    files = dataset.dataset(tmp_path)
+    with pytest.warns(PrivacyWarning, match="the table has 'patient'"):
+        private_coefficients(files, schema("age", "stay"), "stay", epsilon=math.inf)
+
+
 def test_a_linear_probability_model_is_called_so():
     """By the range of the target, which is public: values themselves are not looked at."""
     X = np.random.default_rng(0).uniform(size=(5000, 1))

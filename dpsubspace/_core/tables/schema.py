@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -72,11 +73,21 @@ from dpsubspace._core.tables.kinds import (
     type_of_codes,
 )
 from dpsubspace._names import public
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
 # A schema of more than one line is printed with a line for each column.
 _LINE = 88
+
+# Names of columns, in small letters and digits, that say who a row belongs to. Some of these words
+# are also columns of yes and no, such as "student", and need "id" or the like. The last ones are of
+# medical standards and of UK Biobank.
+_OF_PERSONS = re.compile(
+    "(patient|person|subject|participant|respondent)(id|no|nr|num|number|key|code)?"
+    "|(individual|customer|client|user|member|employee|student|pupil)(id|no|nr|num|number|key|code)"
+    "|id|mrn|pid|patid|u?subjid|eid"
+)
 
 
 @public
@@ -584,6 +595,27 @@ def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> N
             wrong.append(error)
     if wrong:
         raise _together(wrong) from None
+
+
+def warn_of_persons(frame: Any, schema: Schema, groups: Any) -> None:
+    """Warn if a column or an index that is not in the schema is named like one of persons.
+
+    Names are public. Whether a person has several rows is not, and no value is looked at.
+    """
+    names = list(frame.schema.names) if is_dataset(frame) else names_of(frame) or []
+    index = getattr(getattr(frame, "_meta", frame), "index", None)  # of pandas, or of Dask
+    names = [name for name in [*names, *getattr(index, "names", ())] if isinstance(name, str)]
+    plain = {name: re.sub(r"[\W_]", "", name.lower()) for name in names if name not in schema}
+    found = next((name for name in plain if _OF_PERSONS.fullmatch(plain[name])), None)
+    if groups is None and found is not None:
+        warn(
+            f"the table has {found!r}, which is not in the schema, and there are no `groups`: each"
+            " row counts as another person, in n, in intervals and in the guarantee. If somebody"
+            f" may have several rows, pass {found!r} as `groups`, and all rows of a person are"
+            " protected and counted together. If nobody has, leave it out of the table.",
+            PrivacyWarning,
+            about=("persons", found),
+        )
 
 
 def unnamed_columns(frame: Any, schema: Schema) -> list[str]:
