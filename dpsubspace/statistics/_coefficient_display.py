@@ -84,6 +84,8 @@ class CoefficientDisplay(Display):
     ) -> Self:
         """Draw released coefficients but for the intercept, those of odds and rates as ratios.
 
+        Categories are named with their reference, as "ward[B] vs A".
+
         Parameters
         ----------
         coefficients : PrivateCoefficients
@@ -108,8 +110,10 @@ class CoefficientDisplay(Display):
         odds = bool(names)
         estimate, low, high = (columns[name][1:] for name in names or ("estimate", "low", "high"))
         name = coefficients._ratio_name or "coefficient"
+        whose = zip(coefficients.terms[1:], columns["variable"][1:], strict=True)
+        references = {key: f" vs {value}" for key, value in coefficients.references.items()}
         display = cls(
-            terms=coefficients.terms[1:],
+            terms=tuple(f"{term}{references.get(column, '')}" for term, column in whose),
             estimate=estimate,
             low=low,
             high=high,

@@ -447,12 +447,15 @@ class PrivateCoefficients(PrivateResult):
     @property
     def _notes(self) -> list[str]:
         """Lines below the table: the intervals, the references, the guarantee."""
-        together = " for all together, p values for each by itself" if self.simultaneous else ""
+        together = "for all together, p values for each by itself" if self.simultaneous else "each"
         unit = self.privacy_.unit
         told = (
-            f"Intervals cover with {100 * self.level:g}%{together}, over noise and samples of"
-            f" independent {unit}s, and n counts {unit}s."
+            f"Intervals cover with {100 * self.level:g}% {together}, over noise and samples of"
+            f" independent {unit}s, and n counts {unit}s. P values are two-sided, of the tests that"
+            " intervals come from."
         )
+        if len({term.variable for term in self.released[1]}) > 2:
+            told += " Each column is adjusted for the others."
         if self.hidden.any():
             told += f" A dash ({DASH}): without an interval there is no estimate."
         pairs = [f"{name}[{value}]" for name, value in self.references.items()]

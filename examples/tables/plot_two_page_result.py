@@ -46,9 +46,8 @@ people["income"] = np.where(rng.random(n) < 1 / (1 + np.exp(-odds)), "above 50,0
 # %%
 # What is public
 # --------------
-# Ranges and categories are those of the code book. None of them is read from the rows. A number
-# beyond its range counts as the end of the range, and the first category of each list is the
-# reference of the odds ratios.
+# Ranges and categories are those of the code book, and none is read from the rows. Numbers beyond a
+# range count as its end. The first category of each list is the reference of odds ratios.
 
 schema = {
     "sex": ["female", "male"],
@@ -64,7 +63,7 @@ ledger = PrivacyLedger(epsilon=2.0, delta=1e-6)  # for all that follows
 # %%
 # Page 1: who is in the table
 # ---------------------------
-# The intervals are for noise alone: they cover the numbers of these rows.
+# Each row is another person. Intervals are for noise alone: they cover the numbers of these rows.
 
 with ledger:
     summary = private_summary(people, schema, by="sex", epsilon=0.6)
@@ -75,9 +74,10 @@ print(summary.compare("hours", "male", "female", population=True))
 # Page 2: what goes with a high income
 # ------------------------------------
 # These intervals count the noise and chance in who was drawn, as those of a paper do. Odds ratios
-# are for ten years of age and ten hours a week more. Marital status is left out, because it may lie
-# between sex and income. The score is of rows that the model has not seen: the last quarter, which
-# is like the others.
+# are for ten years of age, a step of education and ten hours a week more. Marital status and work
+# may lie between sex and income and are left out; the rest is complete, so that all persons are in
+# it. Men and women are not quite as many as on page 1: each table has its own noise. The score is
+# of rows that the model has not seen, the last quarter, which is like the others.
 
 regression = {name: schema[name] for name in ("sex", "age", "education", "hours", "income")}
 inputs = {name: kind for name, kind in schema.items() if name != "income"}

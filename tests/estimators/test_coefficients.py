@@ -258,13 +258,20 @@ def test_what_is_shown():
     assert found.references == {"ward": "A"}
     assert "References, also for values not listed: ward[A]." in text
     assert text == str(found) and "odds ratio" in text and "ward[C]" in text
+    assert "samples of independent rows, and n counts rows. P values are two-sided" in text
+    assert "Each column is adjusted for the others." in text
+    alone = private_coefficients(patients(2000), schema("age", "ill"), "ill", epsilon=math.inf)
+    assert "adjusted" not in str(alone)
+    together = found.at_level(0.9, simultaneous=True).summary()
+    assert "with 90% for all together, p values for each by itself, over noise" in together
     assert "<table" in page and "ill = yes" in page
     frame = found.to_frame()
     assert list(frame["term"][~frame["is_reference"]]) == list(found.terms)
     np.testing.assert_allclose(frame["odds_ratio_low"][~frame["is_reference"]], np.exp(found.low))
     pytest.importorskip("matplotlib")
     display = CoefficientDisplay.from_coefficients(found)
-    assert [label.get_text() for label in display.ax_.get_yticklabels()] == list(found.terms[1:])
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels == ["age", "age[missing]", "ward[B] vs A", "ward[C] vs A"]
     assert display.ax_.get_xscale() == "log"
 
 
@@ -453,7 +460,7 @@ def test_a_forest_has_the_name_alone_of_what_is_hidden(with_nobody, target):
     found = with_nobody[target]
     display = found.plot()
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
-    assert names == list(found.terms[1:])
+    assert [name.removesuffix(" vs A") for name in names] == list(found.terms[1:])
     drawn = np.flatnonzero(~found.hidden[1:])
     np.testing.assert_array_equal(display.points_.get_ydata(), drawn)
     segments = display.lines_.get_segments()
