@@ -809,7 +809,7 @@ def test_a_deviation_that_noise_hides_is_hidden_with_its_coefficient():
     assert "columns are sums of others" in str(told[0].message)
 
 
-@pytest.mark.parametrize("name", ["patient_id", "PatientID", "Subject no.", "USUBJID", "id"])
+@pytest.mark.parametrize("name", ["patient_id", "PatientID", "Subject no.", "USUBJID"])
 def test_names_of_persons_without_groups_are_told_before_the_charge(name):
     """By names alone: one row of each person, or all rows of one, say the same."""
     frame, asked = patients(50), (schema("age", "ward", "stay"), "stay")

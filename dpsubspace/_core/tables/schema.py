@@ -86,7 +86,7 @@ _LINE = 88
 _OF_PERSONS = re.compile(
     "(patient|person|subject|participant|respondent)(id|no|nr|num|number|key|code)?"
     "|(individual|customer|client|user|member|employee|student|pupil)(id|no|nr|num|number|key|code)"
-    "|id|mrn|pid|patid|u?subjid|eid"
+    "|mrn|pid|patid|u?subjid|eid"
 )
 
 
