@@ -25,6 +25,7 @@ from dpsubspace._core.accounting.budget import Part
 from dpsubspace._core.ground.arrays import to_numpy
 from dpsubspace._core.release.mechanisms import BoundedSum, vector_sum
 from dpsubspace._core.release.releases import Releases
+from dpsubspace._core.solvers.cuts import best_cut, longest_excess, seen_counts
 from dpsubspace._core.solvers.design import (
     SIZES,
     Design,
@@ -104,18 +105,9 @@ _UNSEEN, _WIDER = 0.02, 64.0
 # Longest step of weights, as the root mean square of scores.
 _STRIDE = 1.0
 
-# Width of a cell of sizes as a factor, and the steepest fall of a density within.
-_CELL, _STEEPEST = SIZES[1] / SIZES[0], 12.0
-
-# Deviations of their noise that cells must have to be seen, beside others and behind a gap.
-_SEEN, _SEEN_ALONE = 2.2, 4.0
-
-# What is cut counts at most as this share of the cut, or as what visible cells have beyond it.
-_MASS = 0.25
-
-# Part of the noise of a score that may be in what is cut and not counted, and the slowest fall of
-# counts from cell to cell.
-_HIDDEN, _SLOWEST, _DOUBTED = 0.25, 0.8, {"linear": 1.0, "logistic": 0.25, "poisson": 0.25}
+# Part of the noise of a score that may be in what is cut and not counted, and deviations of their
+# noise that counts which it hides may have more.
+_HIDDEN, _DOUBTED = 0.25, {"linear": 1.0, "logistic": 0.25, "poisson": 0.25}
 
 # Deviations of its noise that are added to the mass.
 _DOUBT = 0.5
@@ -482,7 +474,9 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     longest = _longest_row(place, columns)
     largest = ((1 + abs(columns.target)) / place.unit * longest, longest**2)
     doubt = _DOUBTED[design.family]
-    counts = [_seen(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)]
+    counts = [
+        seen_counts(each, noise, most, doubt) for each, most in zip(found, largest, strict=True)
+    ]
     if not design.kind.linear:
         counts[0] = np.maximum(counts[0], _expected_counts(place))
     if design.kind.unbounded:
@@ -490,9 +484,9 @@ def _released_cuts(place: _Place, columns: _Columns, releases: Releases) -> _Cut
     scores, _, curvatures, _ = _LAST[design.family]
     of_score = _noise_of_one("last score", releases, scores) / design.n
     of_curvature = _noise_of_one("last score", releases, curvatures) / design.n * math.sqrt(p / 2)
-    score = _best_cut(counts[0], of_score, design.n)
-    curvature = _best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
-    mass = _longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
+    score = best_cut(counts[0], of_score, design.n)
+    curvature = best_cut(counts[1], of_curvature, design.n, 1 / math.sqrt(p))
+    mass = longest_excess(counts[0], score, _HIDDEN * of_score * score * design.n)
     return _Cuts(score * place.unit, curvature, mass * place.unit)
 
 
@@ -553,58 +547,6 @@ def _longest_row(place: _Place, columns: _Columns) -> float:
     n_values = max(place.design.size - 1 - int(numbers.sum()), 0)
     of_values = np.sort(squares[~numbers])[::-1][:n_values]
     return math.sqrt(float(constant @ constant + squares[numbers].sum() + of_values.sum()))
-
-
-def _seen(counts: np.ndarray, noise: float, largest: float, doubt: float = 0.0) -> np.ndarray:
-    """Return counts, and those that noise hides, up to the `largest` size, by the fall of others.
-
-    Behind a gap, cells need more to be seen. Those that are hidden go on falling by a power, as the
-    last that are seen, and have no more than the released counts and `doubt` deviations of their
-    noise.
-    """
-    good, end = counts > _SEEN * noise, int(np.argmax(counts))
-    while end + 1 < len(counts) and good[end + 1]:
-        end += 1
-    end = max([end, *np.flatnonzero(counts > _SEEN_ALONE * noise)])
-    seen = np.where(good & (np.arange(len(counts)) <= end), counts, 0.0)
-    if end < 2 or not seen[end - 2 : end].all():
-        return seen
-    fall = min(math.sqrt(seen[end] / seen[end - 2]), _SLOWEST)
-    for i in range(end + 1, min(int(np.searchsorted(SIZES, largest)) + 1, len(counts))):
-        seen[i] = min(fall * seen[i - 1], max(counts[i], 0.0) + doubt * noise)
-        fall = min(fall, seen[i] / seen[i - 1])
-    return seen
-
-
-def _lost(cuts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return how much of all sizes is above each of the `cuts`, by counts in cells.
-
-    Within a cell, sizes are taken to have a density that falls by a power, as from the cell before.
-    """
-    before = np.concatenate([counts[:1], counts[:-1]])
-    powers = np.log(np.maximum(before, 1e-9) / np.maximum(counts, 1e-9)) / math.log(_CELL)
-    powers = np.clip(powers, 0.01, _STEEPEST)[:, None]
-    high = SIZES[:, None]
-    low = high / _CELL
-    inside = np.clip(cuts, low, high)
-    share_of = 1 / (low**-powers - high**-powers)
-    there = (inside**-powers - high**-powers) * share_of
-    over = powers / (powers - 1 + 1e-9) * (inside ** (1 - powers) - high ** (1 - powers)) * share_of
-    return np.maximum(over - cuts * there, 0.0).T @ counts
-
-
-def _best_cut(counts: np.ndarray, noise: float, n: int, share: float = 1.0) -> float:
-    """Return the cut at which squares of its noise and of a share of the mass cut are least."""
-    cuts = 2.0 ** np.arange(-2.0, math.log2(SIZES[-1]) + 0.01, 0.25)
-    lost = _lost(cuts, counts) / n
-    return float(cuts[np.argmin((noise * cuts) ** 2 + (share * lost) ** 2)])
-
-
-def _longest_excess(counts: np.ndarray, cut: float, hidden: float) -> float:
-    """Return how far sizes above the cut are counted: the rest adds up to `hidden` or less."""
-    ends = cut * (1 + _MASS * 2.0 ** np.arange(0.0, 6.01, 0.5))
-    enough = np.flatnonzero(_lost(ends, counts) <= hidden)
-    return float(ends[enough[0] if len(enough) else -1]) - cut
 
 
 # The last release -------------------------------------------------------------------------------
