@@ -1,4 +1,4 @@
-"""Where sums are cut, by released counts of how large what rows contribute is.
+"""Cuts of sums, by released counts of how large what rows contribute is.
 
 Nothing here sees a private number: all inputs are released, and there is no cost. Noise is in
 proportion to the cut, and what is cut is lost: the best cut has the least of both together.
