@@ -31,6 +31,7 @@ from dpsubspace._core.accounting.cost import (
     gaussian_sq_mu,
 )
 from dpsubspace._core.accounting.events import RELATION_IN_WORDS
+from dpsubspace._core.ground.checks import did_you_mean
 
 # Observations that no sum counts ----------------------------------------------------------------
 # Events inside a ledger that none of its charges covers, and the words of its report about them.
@@ -206,7 +207,7 @@ class Terms:
         if relation not in RELATION_IN_WORDS:
             raise ValueError(
                 f"`neighboring_relation` must be one of {sorted(RELATION_IN_WORDS)},"
-                f" got {relation!r}."
+                f" got {relation!r}.{did_you_mean(relation, RELATION_IN_WORDS)}"
             )
         if not isinstance(fields["unit"], str):
             raise ValueError(f"`unit` must be a str, got {fields['unit']!r}.")

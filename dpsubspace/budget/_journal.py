@@ -36,7 +36,7 @@ from filelock import FileLock
 
 from dpsubspace._core.accounting.events import describe, rounded
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
-from dpsubspace._core.ground.checks import finite, read_json
+from dpsubspace._core.ground.checks import finite, not_written, read_json
 from dpsubspace._names import public
 from dpsubspace.budget._filter import KINDS, RELEASED, BudgetSplit, Charge
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, warn
@@ -341,11 +341,14 @@ class Journal:
             line, last = _line(number, last, record)
             lines.append(line)
         beside = self.path.with_name(self.path.name + ".new")
-        with open(beside, "wb") as file:
-            file.write(b"".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self.path)
+        try:
+            with open(beside, "wb") as file:
+                file.write(b"".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        except OSError as error:
+            raise not_written(self.path, error) from None
         _sync_folder(self.path.parent)
 
     def news(self) -> Iterator[dict[str, Any]]:
@@ -519,7 +522,10 @@ def _locked(path: str) -> Iterator[None]:
     import fcntl
 
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise not_written(path.removesuffix(".lock"), error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_at(path, lock):  # not deleted while this waited for it

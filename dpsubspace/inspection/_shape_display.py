@@ -14,7 +14,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
-from dpsubspace._core.ground.checks import check_integer, check_real, shown, shown_first
+from dpsubspace._core.ground.checks import (
+    check_integer,
+    check_real,
+    did_you_mean,
+    shown,
+    shown_first,
+)
 from dpsubspace._core.ground.plotting import Display, drawn_band, styled
 from dpsubspace._core.tables.schema import Schema
 from dpsubspace._names import public
@@ -417,6 +423,7 @@ def table_steps(name: str, estimator: Any) -> tuple[TableEncoder, Any]:
             f" tabular_pipeline(DPSGDFClassifier(), schema) makes, not {type(estimator).__name__}."
             f" {_INSTEAD[name]} for any other model."
         )
+    check_is_fitted(estimator)
     encoder, model = (step for _, step in steps)
     for step in (encoder, model):
         check_is_fitted(step)
@@ -470,6 +477,7 @@ def outputs_of(model: Any, target: Any) -> tuple[list[str], int | None]:
     if target not in known:
         raise ValueError(
             f"`target` must be one of {shown(known)}, or None for all of them, got {shown(target)}."
+            f"{did_you_mean(target, known)}"
         )
     chosen = known.index(target)
     return [names[chosen]], chosen

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from dpsubspace._core.accounting.attacker import Attacker
 from dpsubspace._core.accounting.events import RELATION_IN_WORDS, RELATION_OF_PERSONS, mechanisms_of
 from dpsubspace._core.accounting.guarantee import as_fields, digest_of, dumped
-from dpsubspace._core.ground.checks import finite
+from dpsubspace._core.ground.checks import finite, write_file
 from dpsubspace._names import public
 from dpsubspace.budget._filter import UNWATCHED
 from dpsubspace.budget._planner import PublicSizes
@@ -134,7 +133,7 @@ class PrivacyReport:
         """
         page = document(self.title, self._sections())
         if path is not None:
-            Path(path).write_bytes(page.encode())
+            write_file(path, page)
         return page
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +29,13 @@ from dpsubspace._core.fits.call import explain_unknown_parameters
 from dpsubspace._core.fits.copies import warn_of_copy
 from dpsubspace._core.fits.estimator import CheckedFit, FitData, PrivateEstimator, checked_target
 from dpsubspace._core.fits.outputs import r2_of_blocks
-from dpsubspace._core.ground.checks import is_collection, is_dataset, is_elsewhere, shown
+from dpsubspace._core.ground.checks import (
+    did_you_mean,
+    is_collection,
+    is_dataset,
+    is_elsewhere,
+    shown,
+)
 from dpsubspace._core.ground.compat import gives_frames, nameless, run_inside, with_callbacks
 from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
 from dpsubspace._core.plans.regression import RegressionFit
@@ -71,6 +78,21 @@ _OF_BUDGET = ("epsilon", "delta", "neighboring_relation")
 _MODELS = {"classification": DPSGDFClassifier, "regression": DPLinearRegression}
 
 
+def _of_the_model(word: str, estimator: Any) -> str:
+    """Return where to set a parameter that :func:`tabular_pipeline` does not have, or ""."""
+    if word in ("target_bounds", "target_range", "y_range", "bounds"):
+        return ": the range of the targets is `target`, as in target=Range(0, 60)."
+    model = _MODELS.get(estimator, estimator) if isinstance(estimator, str) else estimator
+    kind = model if isinstance(model, type) else type(model)
+    if word not in inspect.signature(kind).parameters:
+        return ""
+    return (
+        f": it is a parameter of the model. Write tabular_pipeline({kind.__name__}({word}=...),"
+        " schema)."
+    )
+
+
+@partial(explain_unknown_parameters, of_others=_of_the_model)
 def tabular_pipeline(
     estimator: Any,
     schema: Any,
@@ -158,9 +180,21 @@ def _model_of(estimator: Any) -> Any:
         raise TypeError(
             "`estimator` must be 'classification', 'regression' or a private estimator of this"
             " package, such as DPSGDFClassifier() or DPLinearRegression(), got"
-            f" {_name(estimator)}."
+            f" {_name(estimator)}.{_other_estimator(estimator)}"
         )
     return clone(estimator)
+
+
+# What estimators are called elsewhere.
+_MEANT = dict.fromkeys(["classifier", "class", "binary", "logistic"], "classification")
+_MEANT |= dict.fromkeys(["regressor", "linear", "number"], "regression")
+
+
+def _other_estimator(estimator: Any) -> str:
+    """Return what to pass in place of a wrong estimator, or ""."""
+    if isinstance(estimator, Mapping):
+        return " A schema is the second argument: tabular_pipeline('classification', schema)."
+    return did_you_mean(estimator, _MODELS, _MEANT)
 
 
 def _name(estimator: Any) -> str:
@@ -383,8 +417,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     @property
     def feature_importances_(self) -> np.ndarray:
+        check_is_fitted(self)
         encoder, model = self._checked_steps()
-        check_is_fitted(model)
         return importances_of(encoder.encoding_, model).values
 
     @nameless
@@ -524,9 +558,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         self._check_target(plan, labelled=y_public is not None)
         _check_public(model, X_public, y_public)
         schema = plan.table.schema
-        warn_of_target(y, schema)
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, schema, y, check, groups)
+        warn_of_target(given.y, schema)
         note_rows(self, X, table)
         reordered = is_reordered(X, schema)
         sets = _read_public(X_public, schema, named=reordered)

@@ -45,8 +45,8 @@ def test_the_way_out_is_said(call, way_out):
 
 
 def test_another_error_stays_as_it_is():
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'epsilom'$"):
-        DPSGDClassifier(epsilom=1.0)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'colour'$"):
+        DPSGDClassifier(colour=1.0)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         private_quantile(epsilon=1.0)
 

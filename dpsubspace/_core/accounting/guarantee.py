@@ -22,7 +22,7 @@ from dpsubspace._core.accounting.events import (
     describe,
     rounded,
 )
-from dpsubspace._core.ground.checks import finite, read_json
+from dpsubspace._core.ground.checks import finite, read_file, read_json, write_file
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyError
 
@@ -79,7 +79,7 @@ def digest_of(model_file: str | os.PathLike[str]) -> dict[str, str]:
 def dumped(fields: dict[str, Any], path: str | os.PathLike[str] | None) -> str:
     text = json.dumps(fields, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     if path is not None:
-        Path(path).write_bytes(text.encode())
+        write_file(path, text)
     return text
 
 
@@ -88,7 +88,7 @@ def fields_from(source: str | os.PathLike[str]) -> dict[str, Any]:
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     name = "the JSON" if is_text else repr(os.fspath(source))
     try:
-        text = source if is_text else Path(source).read_text(encoding="utf-8")
+        text = source if is_text else read_file(source)
         whole = read_json(str(text))
     except (ValueError, RecursionError) as error:
         raise _unreadable(name, f"it is no JSON ({error})") from error

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
@@ -24,7 +24,7 @@ from dpsubspace._core.accounting.payer import (
     warn_of_ledgers_elsewhere,
 )
 from dpsubspace._core.fits.composites import CHOOSES, FITS, descends, moved_by_others, opened
-from dpsubspace._core.ground.checks import learns_as_ours, told_of_changes
+from dpsubspace._core.ground.checks import did_you_mean, learns_as_ours, told_of_changes
 from dpsubspace._core.rows.records import ROW
 from dpsubspace._names import PLACES, imported
 from dpsubspace.exceptions import PrivacyError, PrivacyWarning, PublicDataWarning, warn
@@ -63,6 +63,7 @@ _INSTEAD = {
     "scoring": "name the metric, or a list of several, as `metric`",
     "cv": "a part of the rows is held out once, and `validation_fraction` says how large it is",
     "y_public": "PublicSubspaceLinearRegression and GEP estimators learn from public targets",
+    "class_weight": "only classifiers have weights of classes",
     "axis": "a row is a record, and results have one entry for each column",
 }
 
@@ -77,10 +78,13 @@ _WITHOUT = {
 }
 
 
-def explain_unknown_parameters(function: _F) -> _F:
-    """Make errors of `function` about unknown scikit-learn parameters say what to use instead.
+def explain_unknown_parameters(
+    function: _F, of_others: Callable[[str, Any], str] | None = None
+) -> _F:
+    """Make errors of `function` about unknown parameters say what to use instead.
 
-    Python's own TypeError is extended after the call has failed: no call takes longer.
+    Python's own TypeError is extended after the call has failed: no call takes longer. `of_others`
+    gets the unknown parameter and the first argument, and returns advice, or "".
     """
 
     @functools.wraps(function)
@@ -88,17 +92,27 @@ def explain_unknown_parameters(function: _F) -> _F:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            message = str(error)
+            message = str(error).partition(". Did you mean")[0]  # a guess of Python 3.13
             word = next((w for w in kwargs if message.endswith(f"keyword argument {w!r}")), "")
+            known = inspect.signature(function).parameters
             # If `function` has this parameter, some call inside of it raised the error.
-            if word not in _INSTEAD or word in inspect.signature(function).parameters:
+            if not word or word in known:
                 raise
-        text, about = _INSTEAD[word], _ABOUT.get(word)
-        if about is not None and about not in inspect.signature(function).parameters:
-            text = _WITHOUT[about]
-        raise TypeError(f"{message}: {text}.")
+            text = of_others(word, next(iter(args), None)) if of_others else ""
+            text = text or _instead_of(word, known)
+            if not text:
+                raise
+        raise TypeError(f"{message}{text}")
 
     return cast(_F, called)
+
+
+def _instead_of(word: str, known: Iterable[str]) -> str:
+    """Return what to use for a parameter that is not `known`, or "" where nothing is near."""
+    if word not in _INSTEAD:
+        return f".{said}" if (said := did_you_mean(word, known)) else ""
+    about = _ABOUT.get(word)
+    return f": {_INSTEAD[word] if about is None or about in known else _WITHOUT[about]}."
 
 
 # Our private functions by name, from those of their modules that are imported.

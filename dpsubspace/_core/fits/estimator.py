@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -38,6 +37,7 @@ from dpsubspace._core.ground.checks import (
     check_auto,
     check_integer,
     check_real,
+    did_you_mean,
     is_collection,
     shown,
 )
@@ -469,8 +469,7 @@ def _unknown_name(estimator: Any, params: Mapping[str, Any]) -> str:
     if name is None:
         return ""
     near = [each for each in valid if each.split("__")[-1] == name]
-    near = near or get_close_matches(name, valid, n=1)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else did_you_mean(name, valid)
     return (
         f"Invalid parameter {name!r} for estimator {type(estimator).__name__}.{hint} Valid"
         f" parameters are: {valid}."

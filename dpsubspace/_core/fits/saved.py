@@ -12,7 +12,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,7 +25,7 @@ from dpsubspace._core.accounting.guarantee import (
     checked_fields,
     package_version,
 )
-from dpsubspace._core.ground.checks import read_json, shown
+from dpsubspace._core.ground.checks import read_file, read_json, shown, write_file
 from dpsubspace._core.ground.forms import (
     AnyArray,
     Form,
@@ -93,7 +92,7 @@ class SavedModel:
         """
         text = written(as_json({"format": FORMAT, **model_as_plain(self)})) + "\n"
         if path is not None:
-            Path(path).write_bytes(text.encode())
+            write_file(path, text)
         return text
 
     @classmethod
@@ -200,7 +199,7 @@ def load(source: str | os.PathLike[str]) -> Any:
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     name = "the JSON" if is_text else repr(os.fspath(source))
     try:
-        text = source if is_text else Path(source).read_text(encoding="utf-8")
+        text = source if is_text else read_file(source)
         whole = read_json(str(text))
         _check_format(whole)
         rest = {name: value for name, value in whole.items() if name != "format"}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import reprlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
@@ -42,12 +45,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # Parameters -------------------------------------------------------------------------------------
 
-# Parameters ---------------------------------------------------------------------------------
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 10
 _SHORT.maxstring, _SHORT.maxother = 100, 200
 # Parameters that are lists have fewer entries, and tables mostly more rows.
 _LONG = 50
+_NOTHING: Mapping[str, Any] = {}
 
 
 def shown(value: Any) -> str:
@@ -75,6 +78,18 @@ def nearest(text: str, known: Iterable[Any]) -> str | None:
     plain = {_folded(each): each for each in known if isinstance(each, str)}
     close = get_close_matches(_folded(text), plain, n=1)
     return plain[close[0]] if close else None
+
+
+def did_you_mean(value: Any, known: Iterable[Any], meant: Mapping[str, Any] = _NOTHING) -> str:
+    """Return a sentence with the name in `known` that `value` may stand for, or "".
+
+    `meant` has words that are used elsewhere, in lower case with underscores, and our names.
+    """
+    if not isinstance(value, str):
+        return ""
+    word = re.sub(r"[\s-]+", "_", _folded(value))
+    near = meant.get(word) or nearest(word, known)
+    return f" Did you mean {near!r}?" if near else ""
 
 
 def _folded(text: str) -> str:
@@ -147,7 +162,8 @@ def check_integer(name: str, value: Any, *, low: int, high: int | None = None) -
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     if isinstance(value, (str, type(None))) and value in choices:
         return value
-    raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.")
+    hint = did_you_mean(value, choices)
+    raise ValueError(f"`{name}` must be one of {list(choices)}, got {shown(value)}.{hint}")
 
 
 def check_bounds(
@@ -170,7 +186,14 @@ def check_bounds(
         raise ValueError(
             f"`{name}` must be a tuple (low, high) with low < high: two finite numbers, or two"
             f" arrays of one number a {column}{count}, not a pair for each, got {shown(value)}."
+            f"{_pair_in(name, value)}"
         )
+
+
+def _pair_in(name: str, value: Any) -> str:
+    """Return the pair to pass for a range of a schema, or ""."""
+    ends = getattr(value, "_ends", None)
+    return f" Ranges are for tables: write {name}={shown(ends)}." if ends else ""
 
 
 def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -179,6 +202,42 @@ def copied_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     low, high = (np.array(bound, dtype=np.float64) for bound in bounds)
     return low, high
+
+
+# Files ------------------------------------------------------------------------------------------
+
+
+def write_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text to a file; an OSError that names `path` and the way out if that fails."""
+    try:
+        Path(path).write_bytes(text.encode())
+    except OSError as error:
+        raise not_written(path, error) from None
+
+
+def not_written(path: str | os.PathLike[str], error: OSError) -> OSError:
+    """Return the error for a file that cannot be written, with the type of `error`."""
+    name, folder = os.fspath(path), Path(path).absolute().parent
+    if Path(path).is_dir():
+        way_out = f"it is a folder. Add the name of a file, as in {os.path.join(name, 'name.json')}"
+    elif not folder.is_dir():
+        way_out = f"the folder {shown(str(folder))} does not exist. Make it, or pass another `path`"
+    else:
+        why = (error.strerror or str(error)).lower()
+        way_out = f"{why}. Pass a `path` in a folder that you may write to"
+    return type(error)(f"`path` {shown(name)} cannot be written: {way_out}.")
+
+
+def read_file(path: str | os.PathLike[str]) -> str:
+    """Read a text from a file; an OSError that names the way out if that fails."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        is_folder = Path(path).is_dir()
+        why = "it is a folder, and a file is needed" if is_folder else error.strerror or str(error)
+        message = f"{shown(os.fspath(path))} cannot be read: {why[0].lower() + why[1:]}."
+        raised = type(error)(message)
+    raise raised
 
 
 # Classes ---------------------------------------------------------------------------------------
@@ -330,6 +389,8 @@ def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
     NumPy silently drops the mask of a masked array, and the entries under the mask are no values.
     If `read` is false, a foreign model reads the rows, and not NumPy.
     """
+    if isinstance(value, (str, os.PathLike)):
+        raise ValueError(_in_place_of(name, value))
     masked: Any = np.ma.MaskedArray
     if isinstance(value, masked) and np.ma.is_masked(value):
         raise ValueError(
@@ -344,6 +405,36 @@ def unwrapped(name: str, value: Any, *, read: bool = True) -> Any:
     if read:
         _refuse_unreadable(name, value)
     return value
+
+
+# Libraries and their functions that read files, by the last part of a path.
+_READERS = {
+    ".csv": "pandas.read_csv",
+    ".xlsx": "pandas.read_excel",
+    ".json": "pandas.read_json",
+    ".feather": "pandas.read_feather",
+    ".parquet": "pandas.read_parquet",
+    ".npy": "numpy.load",
+}
+
+
+def _in_place_of(name: str, value: str | os.PathLike[str]) -> str:
+    """Return an error message for a path, or a name of a column, where rows or columns belong."""
+    text = shown(os.fspath(value))
+    if name in ("y", "groups") and isinstance(value, str):
+        return (
+            f"`{name}` is the text {text}. Names of columns are for datasets of PyArrow: pass the"
+            f" column itself, {name}=frame[{text}], and leave it out of the rows,"
+            f" frame.drop(columns={text})."
+        )
+    reader = _READERS.get(os.path.splitext(value)[1].lower())
+    way_out = f"pass {reader}({text})"
+    if reader is None:
+        way_out = (
+            f"for a folder of Parquet files pass pyarrow.dataset.dataset({text}), and for a single"
+            " file what pandas.read_csv or read_parquet makes of it"
+        )
+    return f"`{name}` is the path {text}, and rows are needed: {way_out}."
 
 
 def _refuse_unread(name: str, value: Any) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, PrivateResult, footnote
 from dpsubspace._core.fits.composites import opened
-from dpsubspace._core.ground.checks import shown
+from dpsubspace._core.ground.checks import did_you_mean, shown
 from dpsubspace._core.rows.records import check_order
 from dpsubspace._core.statistics.score_cells import ScoreCells
 from dpsubspace._core.statistics.score_metrics import METRICS, Metric, needed_sums
@@ -329,6 +330,21 @@ _NAMES = {name: (name, 1) for name in METRICS} | {
     other: (name, sign) for name, metric in METRICS.items() for other, sign in metric.others.items()
 }
 
+# What is asked for elsewhere, and has another name here.
+_MEANT = {word: name for name, metric in METRICS.items() for word in metric.words}
+_OF_PRECISION = ("average_precision", "average_precision_score", "auprc", "pr_auc", "prauc")
+
+
+def _advice(unknown: Any) -> str:
+    """Return what to ask for in place of an unknown metric, or ""."""
+    if unknown in _OF_PRECISION:
+        return (
+            f" There is no {unknown!r}: ask for 'roc_auc', or for ['precision', 'recall', 'f1'] at"
+            " the threshold of the model."
+        )
+    return did_you_mean(unknown, _NAMES, _MEANT)
+
+
 # The area under the ROC curve is about no class, but its curve is.
 _WITH_CURVE = "roc_auc"
 
@@ -352,7 +368,7 @@ class ScoreRequest:
         if not names or unknown or len(set(names)) < len(names):
             raise ValueError(
                 f"`metric` must be one of {sorted(_NAMES)}, or a list of different ones, got"
-                f" {shown(metric)}."
+                f" {shown(metric)}.{''.join(map(_advice, unknown))}"
             )
         plain = tuple(_NAMES[name][0] for name in names)
         numbers = [name for name in plain if METRICS[name].regression]
@@ -488,14 +504,32 @@ class ScoreRequest:
 def classes_of(model: Any) -> np.ndarray:
     """Classes of a model, in its order."""
     if not hasattr(model, "classes_"):
+        _refuse_unfitted(model)
         raise ValueError(
-            f"{type(model).__name__} has no `classes_`: fit a classifier first, or ask for a metric"
-            " of regressors, such as 'root_mean_squared_error'."
+            f"{type(model).__name__} has no `classes_`, so that it is no classifier: ask for a"
+            " metric of regressors, such as 'root_mean_squared_error', and pass `target_bounds`."
         )
     classes = np.asarray(model.classes_)
     if classes.ndim != 1 or len(classes) < 2:
         raise ValueError("the model must know one list of at least two classes.")
     return classes
+
+
+def _refuse_unfitted(model: Any) -> None:
+    """Raise an error for a class of models, and for a model that was not fitted."""
+    if isinstance(model, type):
+        raise TypeError(
+            f"`model` is the class {model.__name__}: pass a fitted model, as"
+            f" {model.__name__}(...).fit(X, y) is."
+        )
+    if hasattr(model, "fit"):
+        check_is_fitted(model, msg=_UNFITTED)
+
+
+_UNFITTED = (
+    "this %(name)s is not fitted: call fit(X, y) first, with other rows than those that score it."
+    " Nothing was released or charged."
+)
 
 
 def _are_numbers(classes: list[Any]) -> bool:

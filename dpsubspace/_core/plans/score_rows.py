@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.fits.outputs import NUMBERS, Outputs, by_record, check_types_for, threshold_of
-from dpsubspace._core.ground.checks import is_collection, refuse_collection, unwrapped
+from dpsubspace._core.ground.checks import is_collection, is_dataset, refuse_collection, unwrapped
 from dpsubspace._core.plans.score_release import RowScores
 from dpsubspace._core.plans.score_request import PublicGroups, ScoreRequest
 from dpsubspace._core.rows.columns import as_rows
@@ -220,6 +220,14 @@ def refuse_exact_scores(target: Target, asked: ScoreRequest) -> None:
         )
 
 
+_OF_DATASETS = (
+    "private_score takes no dataset of PyArrow. Where its rows fit into memory, pass them as a"
+    " table: table = X.to_table(), then private_score(model, table.drop_columns(['y']),"
+    " table['y'].to_numpy(), ...), with the name of your own column. Otherwise pass"
+    " dask.dataframe.read_parquet(folder, dtype_backend='pyarrow') and a column of it."
+)
+
+
 def scored_rows(
     says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
 ) -> ScoredRows | ScoredParts:
@@ -228,5 +236,7 @@ def scored_rows(
             raise ValueError(
                 f"private_score needs rows with labels or targets: requires {name} to be passed."
             )
+    if is_dataset(X):
+        raise ValueError(_OF_DATASETS)
     kind = ScoredParts if is_collection(X) else ScoredRows
     return kind.checked(says, asked, by, X, y, groups)

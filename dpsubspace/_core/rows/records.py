@@ -398,6 +398,8 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
     """
     X = unwrapped(rows, X, read=False)
     given = {name: unwrapped(name, split_groups(column)[0]) for name, column in columns.items()}
+    if getattr(X, "ndim", 2) == 1 and getattr(given.get("y"), "ndim", 1) == 2:
+        raise ValueError(_SWAPPED)
     if not _has_labels(X):
         return
     for name, column in given.items():
@@ -412,6 +414,12 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
                 f" says, and rows are taken by position. Pass {name}.loc[{rows}.index] to go by"
                 f" labels, or {name}.to_numpy() if the positions are right."
             )
+
+
+_SWAPPED = (
+    "Expected 2D array for `X`, got 1D, and `y` has two dimensions: they seem to be swapped. Rows"
+    " come first, and then their labels or targets, as in fit(X, y)."
+)
 
 
 def _has_labels(column: Any) -> bool:

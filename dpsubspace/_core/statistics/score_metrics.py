@@ -86,6 +86,8 @@ class Metric:
     error: bool = False  # Whether it is a mean of errors, so that 0 is a perfect regressor
     # Other names of the metric in scikit-learn, with its sign under these.
     others: Mapping[str, int] = field(default_factory=dict)
+    # Words that are used for it elsewhere, which errors answer with its name.
+    words: tuple[str, ...] = ()
 
     @property
     def mean(self) -> tuple[str, str]:
@@ -108,6 +110,7 @@ METRICS: dict[str, Metric] = {
         formula=lambda m, n: np.trace(m, axis1=-2, axis2=-1) / n,
         sums={"hit": 1.0},
         of_all_rows=True,
+        words=("acc", "accuracy_score"),
     ),
     "balanced_accuracy": Metric(formula=lambda m, n: _recalls(m).mean(axis=-1)),
     "precision": Metric(
@@ -115,20 +118,36 @@ METRICS: dict[str, Metric] = {
         of_class=True,
         of_predicted=True,
         for_many="precision_macro",
+        words=("ppv", "positive_predictive_value"),
     ),
     "recall": Metric(
-        formula=lambda m, n: _recalls(m)[..., 1], of_class=True, for_many="recall_macro"
+        formula=lambda m, n: _recalls(m)[..., 1],
+        of_class=True,
+        for_many="recall_macro",
+        words=("sensitivity", "tpr"),
     ),
-    "f1": Metric(formula=lambda m, n: _f1s(m)[..., 1], of_class=True, for_many="f1_macro"),
+    "f1": Metric(
+        formula=lambda m, n: _f1s(m)[..., 1],
+        of_class=True,
+        for_many="f1_macro",
+        words=("f1_score",),
+    ),
     "specificity": Metric(
-        formula=lambda m, n: _recalls(m)[..., 0], of_class=True, for_many="recall_macro"
+        formula=lambda m, n: _recalls(m)[..., 0],
+        of_class=True,
+        for_many="recall_macro",
+        words=("tnr",),
     ),
     "precision_macro": Metric(formula=lambda m, n: _precisions(m).mean(axis=-1), of_predicted=True),
     "recall_macro": Metric(formula=lambda m, n: _recalls(m).mean(axis=-1)),
     "f1_macro": Metric(formula=lambda m, n: _f1s(m).mean(axis=-1)),
     "confusion_matrix": Metric(formula=lambda m, n: m, within=(0.0, math.inf), of_all_rows=True),
-    "roc_auc": Metric(cells=True, for_many="roc_auc_ovr"),
-    "roc_curve": Metric(cells=True, of_class=True, for_many="roc_auc_ovr"),
+    "roc_auc": Metric(
+        cells=True,
+        for_many="roc_auc_ovr",
+        words=("auc", "auroc", "auc_roc", "rocauc", "c_index", "c_statistic", "area"),
+    ),
+    "roc_curve": Metric(cells=True, of_class=True, for_many="roc_auc_ovr", words=("roc",)),
     "calibration_curve": Metric(cells=True, of_class=True, of_all_rows=True, for_many="log_loss"),
     "roc_auc_ovr": Metric(cells=True),
     "log_loss": Metric(sums={"loss": 1.0, "loss^2": 0.2}, others={"neg_log_loss": -1}),
@@ -140,12 +159,14 @@ METRICS: dict[str, Metric] = {
         regression=True,
         error=True,
         others={"neg_mean_absolute_error": -1},
+        words=("mae", "l1"),
     ),
     "mean_squared_error": Metric(
         sums={"error^2": 1.0, "error^4": 0.2},
         regression=True,
         error=True,
         others={"neg_mean_squared_error": -1},
+        words=("mse", "l2"),
     ),
     "root_mean_squared_error": Metric(
         sums={"error^2": 1.0, "error^4": 0.2},
@@ -153,10 +174,12 @@ METRICS: dict[str, Metric] = {
         regression=True,
         error=True,
         others={"neg_root_mean_squared_error": -1},
+        words=("rmse",),
     ),
     "r2": Metric(
         sums={"error^2": 1.0, "error^4": 0.15, "t": 0.3, "t^2": 1.0, "t^3": 0.15, "t^4": 0.15},
         regression=True,
+        words=("r2_score", "r_squared", "explained_variance"),
     ),
 }
 

@@ -30,7 +30,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -42,10 +41,12 @@ from dpsubspace._core.ground.checks import (
     is_dataset,
     is_elsewhere,
     nearest,
+    read_file,
     read_json,
     refuse_collection,
     shown,
     shown_first,
+    write_file,
 )
 from dpsubspace._core.ground.forms import Form, Reading
 from dpsubspace._core.rows.dataset_parts import DatasetColumns
@@ -285,7 +286,7 @@ class Schema(Mapping[str, Kind]):
         """
         text = json.dumps(schema_fields(self), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
         if path is not None:
-            Path(path).write_bytes(text.encode())
+            write_file(path, text)
         return text
 
     @classmethod
@@ -310,7 +311,7 @@ class Schema(Mapping[str, Kind]):
         is_text = isinstance(source, str) and source.lstrip().startswith("{")
         name = "the JSON" if is_text else repr(os.fspath(source))
         try:
-            text = source if is_text else Path(source).read_text(encoding="utf-8")
+            text = source if is_text else read_file(source)
             return schema_of(read_json(str(text)))
         except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(
@@ -407,9 +408,9 @@ def _kind(name: str, kind: Any) -> Kind:
             " short for categories."
         )
     if isinstance(kind, list) and len(kind) == 2 and all(numbers):
-        pair = shown(kind)[1:-1]
+        ends, pair = shown(sorted(kind))[1:-1], shown(kind)[1:-1]
         raise ValueError(
-            f"{about}, which could be a range or two categories: write Range({pair}) or"
+            f"{about}, which could be a range or two categories: write Range({ends}) or"
             f" Categories([{pair}])."
         )
     try:
