@@ -140,7 +140,10 @@ class GEPClassifier(LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
         Labels.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights. They act on rows after the map of `row_norm`, and before centring.
+        Weights. They act on rows after the map of `row_norm`, and before centring, so that
+        ``X @ coef_.T + intercept_``, which some tools compute by themselves, is not the score:
+        :meth:`decision_function` is. Nor are they effects of columns, which
+        :func:`private_coefficients` estimates with intervals.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weight of the constant entry after the map of `row_norm`; zero without an intercept.
     offset_ : ndarray of shape (1,) or (n_classes,)

@@ -11,6 +11,7 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
+    GEPClassifier,
     PrivacyLedger,
     Range,
     Schema,
@@ -290,3 +291,19 @@ def test_a_file_that_cannot_be_read(tmp_path):
         assert "cannot be read" in refused(
             lambda read=read: read(tmp_path / "none.json"), FileNotFoundError
         )
+
+
+# Weights ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [DPSGDClassifier, DPSGDFClassifier, GEPClassifier])
+def test_what_weights_are_not_is_said_at_the_attribute(model):
+    about = model.__doc__.partition("    coef_ : ")[2].partition("    intercept_ : ")[0]
+    assert ":meth:`decision_function`" in about
+    assert ":func:`private_coefficients`" in about
+
+
+def test_weights_alone_are_not_the_score():
+    model = DPSGDClassifier(epsilon=float("inf")).fit(STAYS[["age"]], ILL)
+    score = STAYS[["age"]].to_numpy() @ model.coef_.T + model.intercept_
+    assert not np.allclose(score[:, 0], model.decision_function(STAYS[["age"]]))

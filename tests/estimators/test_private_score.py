@@ -455,7 +455,12 @@ def test_parameters_out_of_range(options, match):
         (Linear(), [None] * 50, "accuracy", "missing labels|labels that are not in"),
         (Ridge().fit([[0.0], [1.0]], [0, 1]), np.zeros(50), "accuracy", "has no `classes_`"),
         (LinearSVC().fit([[0.0], [1.0]], [0, 1]), np.zeros(50), "log_loss", "`predict_proba`"),
-        (LogisticRegression(), np.zeros(50), "accuracy", "LogisticRegression is not fitted: call fit"),
+        (
+            LogisticRegression(),
+            np.zeros(50),
+            "accuracy",
+            "not fitted: call fit",
+        ),
     ],
     ids=str,
 )
