@@ -190,7 +190,7 @@ class ImportanceDisplay(Display):
             names=[*schema],
             low=found.low,
             high=found.high,
-            score_name=score_name_of(model, outputs),
+            score_name=score_name_of(estimator, outputs),
             level=level,
         )
         return display.plot(ax=ax, **plot_params)

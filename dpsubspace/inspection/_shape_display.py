@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from dpsubspace._core.fits.composites import told_of_transformed
 from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from dpsubspace._core.ground.checks import (
     check_integer,
@@ -214,7 +215,10 @@ class ShapeDisplay(Display):
             if chosen is not None:
                 shapes[name] = shapes[name].of_output(chosen)
         display = cls(
-            shapes=shapes, outputs=outputs, score_name=score_name_of(model, outputs), level=level
+            shapes=shapes,
+            outputs=outputs,
+            score_name=score_name_of(estimator, outputs),
+            level=level,
         )
         return display.plot(ax=ax, **plot_params)
 
@@ -421,7 +425,7 @@ def table_steps(name: str, estimator: Any) -> tuple[TableEncoder, Any]:
         raise ValueError(
             f"{name} draws a fitted pipeline of a TableEncoder and a linear model, such as"
             f" tabular_pipeline(DPSGDFClassifier(), schema) makes, not {type(estimator).__name__}."
-            f" {_INSTEAD[name]} for any other model."
+            f" {_INSTEAD[name]} for any other model.{told_of_transformed(estimator)}"
         )
     check_is_fitted(estimator)
     encoder, model = (step for _, step in steps)
@@ -483,10 +487,12 @@ def outputs_of(model: Any, target: Any) -> tuple[list[str], int | None]:
     return [names[chosen]], chosen
 
 
-def score_name_of(model: Any, outputs: Sequence[str]) -> str:
+def score_name_of(pipeline: Any, outputs: Sequence[str]) -> str:
     """Return the name of the score that the values add to."""
-    losses = CLASSIFIER_LOSSES | REGRESSOR_LOSSES
+    model, losses = pipeline.steps[-1][1], CLASSIFIER_LOSSES | REGRESSOR_LOSSES
     what = losses[getattr(model, "loss", "squared_error")].adds_to
+    if getattr(pipeline, "_of_logarithms", False):
+        what = f"{what} of the logarithm"
     if len(outputs) == 1:
         return f"{what} of {outputs[0]}"
     return what if is_classifier(model) else f"{what} of the prediction"

@@ -33,6 +33,7 @@ from dpsubspace._core.fits.composites import (
     Node,
     is_private,
     opened,
+    told_of_transformed,
 )
 from dpsubspace._core.ground.checks import check_integer, shown
 from dpsubspace.budget._filter import named
@@ -171,7 +172,7 @@ def _of_model(model: Any, sizes: PublicSizes) -> Account:
             " package, a Pipeline with one, a fitted GridSearchCV or RandomizedSearchCV, what"
             " cross_validate returned, what a private function returned, or a PrivacyLedger. Where"
             " other classes fit clones, fit inside `with PrivacyLedger(...) as ledger:` and report"
-            " the ledger."
+            f" the ledger.{told_of_transformed(model)}"
         )
     private += [each for step in steps if _learns(step) for each in step.walk() if _paid(each)]
     fitted = [step for step in private if hasattr(step.model, "privacy_")]

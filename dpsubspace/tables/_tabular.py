@@ -11,6 +11,7 @@ releases its others. A record's part in ranges is bounded in ``_core/statistics/
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from dpsubspace._core.ground.checks import (
     shown,
 )
 from dpsubspace._core.ground.compat import gives_frames, nameless, run_inside, with_callbacks
-from dpsubspace._core.ground.forms import Maybe, NumberArray, Pair
+from dpsubspace._core.ground.forms import Flag, Maybe, NumberArray, Pair, Sometimes
 from dpsubspace._core.plans.regression import RegressionFit
 from dpsubspace._core.plans.table import (
     RANGES_SHARE,
@@ -122,8 +123,11 @@ def tabular_pipeline(
         `estimator`, which is 1.0 where nothing else was set.
     target : Range, PrivateRange, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to as
-        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
-        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+        well. ``Range(low, high, log=True)`` fits the logarithm of a positive target, for costs,
+        incomes or lengths of stay: predictions are in the units of the target, and estimate its
+        median rather than its mean. ``PrivateRange()`` estimates the range with a part of the
+        budget, which costs accuracy. None is for classifiers, and for regressors that have
+        `target_bounds` or labelled public rows.
     interactions : bool, "auto" or "learned", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
@@ -229,8 +233,11 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         takes that of the model.
     target : Range, PrivateRange, tuple (low, high) or None, default=None
         What is public about the target of a regression: its range, which predictions are cut to as
-        well. ``PrivateRange()`` estimates it with a part of the budget, which costs accuracy. None
-        is for classifiers, and for regressors that have `target_bounds` or labelled public rows.
+        well. ``Range(low, high, log=True)`` fits the logarithm of a positive target, for costs,
+        incomes or lengths of stay: predictions are in the units of the target, and estimate its
+        median rather than its mean. ``PrivateRange()`` estimates the range with a part of the
+        budget, which costs accuracy. None is for classifiers, and for regressors that have
+        `target_bounds` or labelled public rows.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system's cryptographic generator. Anything else is
         reproducible, and whoever knows it can remove the noise: leave it None for everything that
@@ -319,6 +326,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
 
     _saved: ClassVar = {
         "target_range_": Maybe(Pair(NumberArray(("targets",)))),
+        "_of_logarithms": Sometimes(Flag()),
     }
 
     def __init__(
@@ -444,6 +452,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         low, high = limits
         if found.ndim == 1:
             low, high = low.ravel()[0], high.ravel()[0]
+        if getattr(self, "_of_logarithms", False):
+            found = np.exp(np.clip(found, np.log(low), np.log(high)))
         return np.clip(found, low, high)
 
     @nameless
@@ -579,6 +589,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         checked = model._check(plan.on(encoding), of_model)
         forming = not is_dataset(X)
         plan = replace(plan, encoding=encoding, fit=checked.plan, forming=forming)
+        if plan.log_from is not None:
+            targets = rowwise(_logarithms, checked.data.targets, plan.log_from)
+            checked = checked._replace(data=replace(checked.data, targets=targets))
         raw = RawRows([table], sets, checked.data, (blank.shape[0], len(schema)))
         data = replace(checked.data, X=raw, public=None)
         assumed = ("schema of the table", *checked.public)
@@ -598,9 +611,13 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             validate_data(model, frame, skip_check_array=True)
         model._store(found.model, checked.about)
         self.target_range_: tuple[np.ndarray, ...] | None = None
+        vars(self).pop("_of_logarithms", None)
         if is_regressor(model):
             limits = getattr(model, "target_bounds_", found.limits)
             self.target_range_ = None if limits is None else tuple(map(np.atleast_1d, limits))
+        if self.target_range_ is not None and found.log_from is not None:
+            self._of_logarithms = True
+            self.target_range_ = tuple(map(_rounded_exp, self.target_range_))
 
     def _warn_after_fit(self, found: FittedTable, budget: Budget, checked: CheckedFit) -> None:
         """Warn if released numbers show that the fit is poor."""
@@ -644,6 +661,7 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
                 " DPSGDFClassifier or DPSGDRegressor, or interactions='auto'."
             )
         limits, estimated = _target_limits(self.target, model)
+        logs = isinstance(self.target, Range) and self.target.log
         by_column = isinstance(plan, RegressionFit)
         table = replace(encoder._encoding_plan(target), by_column=by_column, share=RANGES_SHARE)
         return TablePlan(
@@ -652,10 +670,16 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
             model=replace(plan, target=target),
             limits=limits,
             estimates_target=estimated,
+            log_from=float(self.target.low) if logs else None,
         )
 
     def _check_target(self, plan: TablePlan, *, labelled: bool) -> None:
         """Raise ValueError if nothing gives the range of the targets of a regression."""
+        if labelled and plan.log_from is not None:
+            raise ValueError(
+                "`target` is on a logarithmic scale, and `y_public` is not: pass the logarithms of"
+                " `y` and of `y_public`, and the range of the logarithms as `target`."
+            )
         told = plan.limits is not None or plan.estimates_target or not is_regressor(self._inner)
         if not (told or (labelled and hasattr(self._inner, "directions"))):
             raise ValueError(
@@ -746,16 +770,20 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
     if isinstance(target, tuple) and len(target) == 2:
         target = Range(*target)
     if not isinstance(target, (Range, PrivateRange)):
+        logs = ", with log=True to fit its logarithm" if target == "log" else ""
         raise ValueError(
-            "`target` must be Range(low, high), PrivateRange() or a pair of numbers, got"
-            f" {type(target).__name__}."
+            f"`target` must be Range(low, high){logs}, PrivateRange() or a pair of numbers, got"
+            f" {shown(target) if isinstance(target, str) else type(target).__name__}."
         )
-    if target.log or target.missing:
+    if target.missing:
+        raise ValueError("`target` cannot be missing: drop rows without a target.")
+    if target.log and not (isinstance(target, Range) and target.low > 0):
         raise ValueError(
-            "`target` can be neither on a logarithmic scale nor missing: pass the logarithm of the"
-            " targets as `y`, with its range, and drop rows without a target."
+            f"`target`={shown(target)} has logarithms only if its low end is public and above 0:"
+            " write Range(low, high, log=True), such as Range(1, 60, log=True). Where a target can"
+            " be 0, take the least value that matters, as smaller ones count as that."
         )
-    limits = None if isinstance(target, PrivateRange) else (float(target.low), float(target.high))
+    limits = None if isinstance(target, PrivateRange) else _ends_of(target)
     own = getattr(model, "target_bounds", None)
     if own is not None and not (limits and all(map(np.array_equal, own, limits))):
         raise ValueError(
@@ -763,6 +791,21 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             " Set one of them: set_params(target=None) takes the range of the model."
         )
     return limits, limits is None
+
+
+def _ends_of(target: Range) -> tuple[float, float]:
+    """Return the ends of the numbers that the model is fitted to."""
+    low, high = float(target.low), float(target.high)
+    return (math.log(low), math.log(high)) if target.log else (low, high)
+
+
+def _logarithms(targets: np.ndarray, least: float) -> np.ndarray:
+    return np.log(np.maximum(targets, least))
+
+
+def _rounded_exp(logarithms: np.ndarray) -> np.ndarray:
+    """Return the powers of e without the last digits, which rounding has made."""
+    return np.array([float(f"{value:.12g}") for value in np.exp(logarithms)])
 
 
 def _blank(table: Table, n_features: int) -> np.ndarray:

@@ -420,3 +420,13 @@ def _check_methods(estimator: Any) -> None:
             f"{type(estimator).__name__} has another {replaced[0]!r} than its class: what that does"
             " with the rows is not known. Use a new estimator with the same parameters."
         )
+
+
+def told_of_transformed(model: Any) -> str:
+    """Return what takes the place of scikit-learn's logarithms of targets, "" for other models."""
+    if type(model).__name__ != "TransformedTargetRegressor":
+        return ""
+    return (
+        " In place of a TransformedTargetRegressor, pass target=Range(low, high, log=True) to"
+        " tabular_pipeline, which keeps guarantee, report and shapes."
+    )

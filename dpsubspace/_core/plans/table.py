@@ -251,6 +251,7 @@ class FittedTable:
     encoding: Encoding  # With ranges
     limits: Any  # Range of the targets, given or estimated; None where the model finds it
     model: Any  # Result of the model's plan
+    log_from: float | None  # Least target, if the model was fitted to logarithms
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,8 @@ class TablePlan(Plan):
     model: Any  # Plan of the model's own fit
     limits: tuple[Any, Any] | None  # Public range of the targets
     estimates_target: bool  # Whether this range is estimated privately
+    # Least target, if the model is fitted to logarithms: smaller targets count as that.
+    log_from: float | None = None
     # Whether rows may be formed where they are used: rows of a dataset are made anew in every pass
     # anyway.
     forming: bool = True
@@ -352,7 +355,7 @@ class TablePlan(Plan):
             own = self.on(encoding, limits).with_public_view(checked)
             fit = replace(own, target=fit.target).resolved(self.fit_sizes)
         model = fit.run(checked.on_device(where), releases, rng, after_step)
-        return FittedTable(encoding, limits, model)
+        return FittedTable(encoding, limits, model, self.log_from)
 
     def estimated(self, table: Any, data: Data, releases: Releases) -> tuple[Encoding, Any]:
         """The encoding with the ranges that noise has left, and the range of the targets."""
