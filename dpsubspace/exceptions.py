@@ -57,10 +57,13 @@ class PublicDataWarning(UserWarning):
 _OF_WORKERS = ("concurrent", "multiprocessing", "threading")
 
 
-def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
+def warn(
+    message: str, category: type[Warning], about: Hashable = None, *, once: bool = False
+) -> None:
     """Warn at the line of the caller's own code that led here, once for all folds of a search.
 
-    `about` identifies the subject of the message, without numbers that differ between folds.
+    `about` identifies the subject of the message, without numbers that differ between folds. With
+    `once`, it is told of once for all lines of a module, or of a cell of a notebook.
 
     Python shows a warning once per line and text. scikit-learn resets the filters for each fold,
     upon which Python forgets which warnings it has shown, and folds differ in their number of
@@ -84,16 +87,15 @@ def warn(message: str, category: type[Warning], about: Hashable = None) -> None:
     known = frame.f_globals.setdefault("__warningregistry__", {})
     if module.partition(".")[0] in _OF_WORKERS:
         file, line = "<worker>", 1
-    if not searching:
+    if not (searching or once):
         warnings.warn_explicit(message, category, file, line, module, known)
         return
-    once: dict = {}
+    told, registry = ("dpsubspace", about, category, 0 if once else line), {}
     with warnings.catch_warnings(record=True) as caught:
-        warnings.warn_explicit(message, category, file, line, module, once)
+        warnings.warn_explicit(message, category, file, line, module, registry)
     if not caught:  # not remembered either: warnings that filters hide stay hidden
         return
-    told = ("dpsubspace", about, category, line)
-    if told in known and (message, category, line) in once:  # not so if filters say "always"
+    if told in known and (message, category, line) in registry:  # not so if filters say "always"
         return
     known[told] = True
     for each in caught:

@@ -101,6 +101,7 @@ class Ward(StrEnum):
     B = "B ward"
 
 
+@pytest.mark.filterwarnings("ignore:a Range or Categories was given values of NumPy")
 @pytest.mark.parametrize(
     ("given_values", "kept"),
     [
@@ -120,6 +121,7 @@ def test_values_become_plain(given_values, kept):
     assert all(type(value) in (bool, int, float, str) for value in values)
 
 
+@pytest.mark.filterwarnings("ignore:a Range or Categories was given values of NumPy")
 def test_ends_become_plain_and_stay_whole():
     kind = Range(np.int16(3), np.float32(4.5))
     assert (type(kind.low), type(kind.high)) == (int, float)

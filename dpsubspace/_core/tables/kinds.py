@@ -15,6 +15,7 @@ import numpy as np
 from dpsubspace._core.ground.checks import check_bool, shown
 from dpsubspace._core.tables.frames import INEXACT, Coded, Numeric, refused, what_is
 from dpsubspace._names import public
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Kinds of columns -------------------------------------------------------------------------------
 
@@ -113,6 +114,7 @@ class Range(Kind):
     missing: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        given = self.low, self.high
         ends = plain(self.low), plain(self.high)
         if not all(map(_is_number, ends)) or not ends[0] < ends[1]:
             raise ValueError(
@@ -121,6 +123,7 @@ class Range(Kind):
             )
         _keep(self, low=ends[0], high=ends[1])
         _keep_flags(self, "log", "missing")
+        _warn_of_arrays(given)
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -214,8 +217,10 @@ class Categories(Kind):
     missing: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _keep(self, values=_checked_values(self.values))
+        given = self.values
+        _keep(self, values=_checked_values(given))
         _keep_flags(self, "missing")
+        _warn_of_arrays(given)
 
     def _with_missing(self) -> str:
         """Code that declares the same kind with missing values, without its categories."""
@@ -262,6 +267,21 @@ def family(value: Any) -> str | None:
         return "bool"
     is_finite = isinstance(value, (int, float)) and abs(value) <= _FLOAT_MAX  # false for NaN
     return "number" if is_finite else None
+
+
+def _warn_of_arrays(given: Any) -> None:
+    """Warn of ends or categories that a library for arrays has computed, by their types alone."""
+    inside = given if isinstance(given, (list, tuple)) else ()
+    if any(hasattr(each, "dtype") for each in (given, *inside)):
+        warn(_COMPUTED, PrivacyWarning, about="computed", once=True)
+
+
+_COMPUTED = (
+    "a Range or Categories was given values of NumPy or of a data frame. If they were read from the"
+    " private rows, as X['age'].min() and X['ward'].unique() are, they are not public, and no"
+    " guarantee covers what they tell: take them from a code book or from common sense. If they are"
+    " public, write them as plain values, or let Schema.from_public read them from public rows."
+)
 
 
 def _is_number(value: Any) -> bool:
