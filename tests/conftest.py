@@ -174,6 +174,7 @@ def _ledgers_of_no_other_test():
     yield
     payers._HEARD_OF.clear()
     payers._ARRIVED.clear()
+    payers._UNUSED.clear()
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
     return LedgerState.opened(Journal(address.path))
 
 
-def payer_for(state: LedgerState, session: str, address: LedgerAddress) -> Payer:
+def payer_for(state: LedgerState, session: str, address: LedgerAddress, ledger: str = "") -> Payer:
     """Return a payer that charges `state` for everything inside a block."""
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
@@ -86,7 +86,8 @@ def payer_for(state: LedgerState, session: str, address: LedgerAddress) -> Payer
         return settle
 
     note = partial(state.note, session=session)
-    return Payer(state.terms.delta, spend, address, address.lasting, note, state.what_fits)
+    left = state.what_fits
+    return Payer(state.terms.delta, spend, address, address.lasting, note, left, ledger)
 
 
 _NO_FILE = (

@@ -23,8 +23,10 @@ from dpsubspace._core.accounting.payer import (
     in_task,
     inside_ledger,
     inside_payer,
+    made,
     open_to_all,
     payer_around,
+    used,
 )
 from dpsubspace._core.fits.call import failed_fit, private_functions
 from dpsubspace._core.fits.composites import private_parts
@@ -219,12 +221,16 @@ class PrivacyLedger:
             max_failures=max_failures,
         )
         self._start(LedgerState(terms) if path is None else LedgerState.in_file(Path(path), terms))
+        made(self)
 
     def _start(self, state: LedgerState) -> None:
         self._state, self._terms = state, state.terms
         self._turn, self._depth, self._blocks = threading.Lock(), 0, threading.local()
         self._payer: Payer | None = None  # set while a block is open
         self._folder: str | None = None  # folder of the file that the block uses
+        # Tells this ledger from others of the process: one that is opened twice is the same.
+        self._name = new_id() if state.journal is None else str(state.journal.path)
+        self._entries_before = 0  # before the block
 
     # Terms ----------------------------------------------------------------------------------
 
@@ -412,6 +418,7 @@ class PrivacyLedger:
 
         if not isinstance(label, str):
             raise ValueError(f"`label` must be a str, got {type(label).__name__}.")
+        used(self)
         self._state.check_process()
         what = guarantee_in(event) or getattr(event, "privacy", event)
         if isinstance(what, PrivacyGuarantee):
@@ -593,7 +600,14 @@ class PrivacyLedger:
         about = About(type(estimator).__name__, n_samples, n_features)
         charge = FitCharge(self._state, label, planned, about, unseen=fits_unseen(estimator))
         note, left = self._state.note, self._state.what_fits
-        payer = Payer(self.delta, charge.spend, lasting=self._lasts, note=note, left=left)
+        payer = Payer(
+            self.delta,
+            charge.spend,
+            lasting=self._lasts,
+            note=note,
+            left=left,
+            ledger=self._name,
+        )
         with charge.failures(), inside_payer(payer):
             estimator.fit(X, y, **fit_params)
         fitted = [part for _, part in private_parts(estimator, fitted=True)]
@@ -621,6 +635,8 @@ class PrivacyLedger:
         try:
             if not self._blocks.stack and (name := failed_fit(error)) is not None:
                 self._state.note("failure", name)
+            elif error[1] is not None and len(self._state.entries) > self._entries_before:
+                error[1].add_note(_KEPT)
         finally:
             with self._turn:
                 self._depth -= 1
@@ -636,7 +652,8 @@ class PrivacyLedger:
             state.write({"type": "open", "session": session})
         assert state.journal is not None
         address = LedgerAddress(str(state.journal.path), session, lasting=self._lasts)
-        payer = payer_for(state, session, address)
+        payer = payer_for(state, session, address, self._name)
+        self._entries_before = len(state.entries)
         open_to_all(session, payer)
         return payer
 
@@ -822,6 +839,7 @@ class PrivacyLedger:
         return self.delta if delta is None else float(delta)
 
     def _check_other(self) -> None:
+        used(self)
         around = payer_around()
         if around is not None and around is not self._payer:
             raise PrivacyError(
@@ -875,6 +893,13 @@ class PrivacyLedger:
             " would spend one budget twice. Pass the ledger itself, open it by its `path` in the"
             " other process, or fit inside of `with ledger:`, which workers of joblib find."
         )
+
+
+_KEPT = (
+    "The ledger stays charged for what its block has released. To fit it again would cost as much"
+    " again: save each model inside of the block, right after its fit, with"
+    " model.to_json('model.json'), and go on from there with dpsubspace.load."
+)
 
 
 def _refuse(guarantee: PrivacyGuarantee) -> None:

@@ -40,6 +40,9 @@ _PLACES, _ROWS, _ALL_ROWS, _DRAWS, _ENTRIES = 32, 64, 512, 256, 3_000_000
 # tables.
 _CAUTION = 1.3
 
+# Share of draws in which something of the whole variance is left, from which on there is a band.
+_SEEN = 0.5
+
 # Share of the variance that rounding may make.
 _ROUNDING = 1e-12
 
@@ -135,15 +138,20 @@ class _Variance:
 
 
 def _band(part: _Variance, whole: _Variance, level: float, caution: float) -> tuple[float, float]:
-    """Band of the ratio of two variances without noise; all of [0, 1] where noise hides it."""
+    """Band of the ratio of two variances without noise; all of [0, 1] where noise hides it.
+
+    A share of a variance has a value where there is a variance. Draws of more noise than there is
+    variance in all are thus left out, unless they are the most.
+    """
     tail = (1 - level) / 2
     some, every = part.without_noise(caution), whole.without_noise(caution)
     seen = every > 0
-    ratios = np.clip(some / np.where(seen, every, 1.0), 0.0, 1.0)
-    least, most = np.where(seen, ratios, 0.0), np.where(seen, ratios, 1.0)
-    low, high = np.quantile(part.hidden / np.maximum(whole.hidden, 1e-300), [tail, 1 - tail])
-    low, high = min(low, np.quantile(least, tail)), max(high, np.quantile(most, 1 - tail))
-    return float(low), float(min(high, 1.0))
+    if seen.mean() < _SEEN:
+        return 0.0, 1.0
+    ratios = np.clip(some[seen] / every[seen], 0.0, 1.0)
+    hidden = part.hidden / np.maximum(whole.hidden, 1e-300)
+    (low, high), ends = (np.quantile(each, [tail, 1 - tail]) for each in (hidden, ratios))
+    return float(min(low, ends[0])), float(min(max(high, ends[1]), 1.0))
 
 
 @dataclass(frozen=True)

@@ -191,8 +191,8 @@ def _unreadable(name: str, why: str) -> PrivacyError:
 # Guarantees -------------------------------------------------------------------------------------
 
 # Above _WEAK, protection is weak to none by Ponomareva et al. (2023), whose tiers of epsilon end at
-# 1 and 10. Above _NONE, the odds of one guess in 485 million, e^20, may become even.
-_WEAK, _NONE = 10.0, 20.0
+# 1 and 10. Above NO_PROTECTION, the odds of one guess in 485 million, e^20, may become even.
+_WEAK, NO_PROTECTION = 10.0, 20.0
 
 
 def weakness(epsilon: float) -> str:
@@ -214,7 +214,7 @@ def weakness(epsilon: float) -> str:
     """
     if epsilon <= _WEAK * (1 + 1e-9):  # rounding in sums
         return ""
-    return "weak protection at best" if epsilon <= _NONE else "no meaningful protection"
+    return "weak protection at best" if epsilon <= NO_PROTECTION else "no meaningful protection"
 
 
 # The guarantee on a fitted model ------------------------------------------------------------

@@ -27,6 +27,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -203,6 +204,7 @@ class Payer:
     note: Note | None = None
     # Returns the rest of the budget, for errors; None where only planned releases may be charged.
     left: Callable[[], str] | None = None
+    ledger: str = ""  # Tells ledgers of this process apart; "" where it is not known
 
 
 class Address(Protocol):
@@ -339,11 +341,35 @@ def _open_elsewhere() -> list[Address]:
     return [*_ARRIVED]
 
 
+# Ledgers that were made in this process and have not been used yet.
+_UNUSED: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def made(ledger: Any) -> None:
+    """Remember that a ledger was made, until :func:`used`."""
+    _UNUSED.add(ledger)
+
+
+def used(ledger: Any) -> None:
+    _UNUSED.discard(ledger)
+
+
 def warn_of_ledgers_elsewhere(name: str) -> bool:
-    """Warn that `name` is about to release without a charge to a ledger that may be open.
+    """Warn that `name` is about to release without a charge to a ledger that may be meant.
 
     To be called where there is no payer. It warns once for each ledger. Returns whether it warned.
     """
+    if _UNUSED:
+        _UNUSED.clear()
+        warn(
+            f"{name} is not charged to the PrivacyLedger that was made before, which counts what"
+            " happens inside of its block: write `with PrivacyLedger(...) as ledger:` and put fits"
+            " and scores under it, or use ledger.fit(...). What has run outside of the block can be"
+            " added by ledger.charge(model.privacy_, already_released=True).",
+            PrivacyWarning,
+            about=("unused", name),
+        )
+        return True
     for address in [*_HEARD_OF]:
         del _HEARD_OF[address]  # once per ledger: the warning is not repeated at every fit
         if (is_open := address.is_open()) is False:

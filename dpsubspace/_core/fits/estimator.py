@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpsubspace._core.accounting.budget import Budget, Sizes, Target, warn_about_delta
 from dpsubspace._core.accounting.cost import Cost
 from dpsubspace._core.accounting.events import is_free
-from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, package_version
+from dpsubspace._core.accounting.guarantee import NO_PROTECTION, PrivacyGuarantee, package_version
 from dpsubspace._core.accounting.payer import (
     DASK,
     Address,
@@ -50,8 +51,9 @@ from dpsubspace._core.rows.inputs import as_numbers
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
 from dpsubspace._core.rows.same_rows import refuse_private
-from dpsubspace._core.rows.seen_rows import keep_rows
+from dpsubspace._core.rows.seen_rows import charged_elsewhere, keep_rows
 from dpsubspace._core.solvers.descent import STEPS, Descent
+from dpsubspace.exceptions import PrivacyWarning, warn
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -157,6 +159,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
         found, budget = fit_privately(self, checked, noise)
         self._store(found, checked.about)
         self._warn_after_fit(found, budget, checked)
+        if NO_PROTECTION < self.privacy_.epsilon < np.inf:
+            _warn_of_no_protection(self.privacy_)
         return self
 
     def _check(self, plan: Any, given: FitData) -> CheckedFit:
@@ -183,6 +187,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
             seen = warn_of_context(self, guarantee, payer)
             if payer is None:
                 warn_of_ledgers_elsewhere(type(self).__name__)
+            elif charged_elsewhere(self, payer.ledger):
+                warn(_TWO_LEDGERS, PrivacyWarning, about="two ledgers")
         settle = None
         if payer is not None or DASK in sys.modules:
             settle = about_to_release(guarantee, self._address)
@@ -300,6 +306,26 @@ class PrivateEstimator(SavedModel, BaseEstimator):
 
     def _guarantee_html(self) -> str:
         return self.privacy_._repr_html_() if hasattr(self, "privacy_") else ""
+
+
+def _warn_of_no_protection(guarantee: PrivacyGuarantee) -> None:
+    """Warn of an epsilon that is so large that it promises next to nothing."""
+    warn(
+        f"{guarantee.of} has epsilon={guarantee.epsilon:.3g}, which is no meaningful protection:"
+        f" above {NO_PROTECTION:g}, a guess that is right once in {math.exp(NO_PROTECTION):,.0f}"
+        " times may become as likely as not. Do not publish the result as private. Up to 1 is"
+        " strong, and up to 10 reasonable.",
+        PrivacyWarning,
+        about=("no protection", guarantee.of),
+    )
+
+
+_TWO_LEDGERS = (
+    "these rows were fitted before in another PrivacyLedger. Each ledger counts its own fits alone,"
+    " and together they cost the sum: use one ledger for all fits to the same rows, made before"
+    " them, and kept with PrivacyLedger(..., path='ledger.json') where they run one after the other"
+    " in several scripts."
+)
 
 
 class ExactAccuracy(ClassifierMixin):
@@ -625,7 +651,10 @@ def run_privately(
     plan.warn_before(budget, call.guarantee, records)
     with plain_arithmetic(None):
         ready = plan.prepared(rows)
-        return plan.run(ready, records, call.open()), call.guarantee
+        found = plan.run(ready, records, call.open())
+    if NO_PROTECTION < call.guarantee.epsilon < np.inf:
+        _warn_of_no_protection(call.guarantee)
+    return found, call.guarantee
 
 
 def checked_descent(estimator: Any) -> Descent:

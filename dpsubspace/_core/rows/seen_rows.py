@@ -71,6 +71,24 @@ def keep_rows(estimator: Any, *, released: bool) -> None:
             _KEYS[estimator] = _Keys.of(rows)
 
 
+# The object that rows came in, by its id, and the ledger that was charged for a fit to it.
+_CHARGED: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+
+def charged_elsewhere(estimator: Any, ledger: str) -> bool:
+    """Return whether the object of the noted rows was charged to another ledger before.
+
+    It belongs to `ledger` from now on, so that this is told of once.
+    """
+    owner = _NOTED.get(estimator, {}).get("seen", (lambda: None, None))[0]()
+    if owner is None or not ledger:
+        return False
+    key = id(owner)
+    known = _CHARGED.get(key)
+    _CHARGED[key] = weakref.ref(owner, lambda _: _CHARGED.pop(key, None)), ledger
+    return known is not None and known[0]() is owner and known[1] != ledger
+
+
 def has_seen(model: Any, X: Any) -> bool:
     """Return whether a model itself, and none inside of it, is known to be fitted to `X`."""
     try:
