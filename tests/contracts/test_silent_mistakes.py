@@ -20,6 +20,8 @@ from dpsubspace import (
 )
 from dpsubspace.tables._column_importances import importances_of
 
+pytestmark = pytest.mark.filterwarnings("error")
+
 RNG = np.random.default_rng(0)
 STAYS = pd.DataFrame({"age": RNG.uniform(18, 95, 400), "ward": RNG.choice(["a", "b"], 400)})
 ILL = (STAYS["age"] > 50).to_numpy()
