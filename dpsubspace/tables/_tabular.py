@@ -783,7 +783,9 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             " write Range(low, high, log=True), such as Range(1, 60, log=True). Where a target can"
             " be 0, take the least value that matters, as smaller ones count as that."
         )
-    limits = None if isinstance(target, PrivateRange) else _ends_of(target)
+    limits = None if isinstance(target, PrivateRange) else (float(target.low), float(target.high))
+    if limits and target.log:
+        limits = math.log(limits[0]), math.log(limits[1])
     own = getattr(model, "target_bounds", None)
     if own is not None and not (limits and all(map(np.array_equal, own, limits))):
         raise ValueError(
@@ -791,12 +793,6 @@ def _target_limits(target: Any, model: Any) -> tuple[tuple[Any, Any] | None, boo
             " Set one of them: set_params(target=None) takes the range of the model."
         )
     return limits, limits is None
-
-
-def _ends_of(target: Range) -> tuple[float, float]:
-    """Return the ends of the numbers that the model is fitted to."""
-    low, high = float(target.low), float(target.high)
-    return (math.log(low), math.log(high)) if target.log else (low, high)
 
 
 def _logarithms(targets: np.ndarray, least: float) -> np.ndarray:

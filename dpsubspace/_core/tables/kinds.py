@@ -114,7 +114,7 @@ class Range(Kind):
     missing: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        given = self.low, self.high
+        computed = hasattr(self.low, "dtype") or hasattr(self.high, "dtype")
         ends = plain(self.low), plain(self.high)
         if not all(map(_is_number, ends)) or not ends[0] < ends[1]:
             raise ValueError(
@@ -123,7 +123,8 @@ class Range(Kind):
             )
         _keep(self, low=ends[0], high=ends[1])
         _keep_flags(self, "log", "missing")
-        _warn_of_arrays(given)
+        if computed:
+            warn(_COMPUTED, PrivacyWarning, about="computed", once=True)
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -217,10 +218,8 @@ class Categories(Kind):
     missing: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        given = self.values
-        _keep(self, values=_checked_values(given))
+        _keep(self, values=_checked_values(self.values))
         _keep_flags(self, "missing")
-        _warn_of_arrays(given)
 
     def _with_missing(self) -> str:
         """Code that declares the same kind with missing values, without its categories."""
@@ -269,13 +268,7 @@ def family(value: Any) -> str | None:
     return "number" if is_finite else None
 
 
-def _warn_of_arrays(given: Any) -> None:
-    """Warn of ends or categories that a library for arrays has computed, by their types alone."""
-    inside = given if isinstance(given, (list, tuple)) else ()
-    if any(hasattr(each, "dtype") for each in (given, *inside)):
-        warn(_COMPUTED, PrivacyWarning, about="computed", once=True)
-
-
+# Warning of ends or categories that a library for arrays has computed, by their types alone.
 _COMPUTED = (
     "a Range or Categories was given values of NumPy or of a data frame. If they were read from the"
     " private rows, as X['age'].min() and X['ward'].unique() are, they are not public, and no"
@@ -299,6 +292,7 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
             "Categories(values) got a set, which has no order, so that the columns of the model"
             " would change places from run to run: pass sorted(values)."
         )
+    is_array, values = hasattr(values, "dtype"), tuple(values)
     found = tuple(map(plain, values))
     families = {family(value) for value in found}
     if None in families:
@@ -326,6 +320,8 @@ def _checked_values(values: Any) -> tuple[Any, ...]:
     if len(set(found)) < len(found):
         twice = next(value for value in found if found.count(value) > 1)
         raise ValueError(f"Categories(values) has the value {shown(twice)} twice: write it once.")
+    if is_array or any(map(isinstance, values, repeat(np.generic))):
+        warn(_COMPUTED, PrivacyWarning, about="computed", once=True)
     return found
 
 
