@@ -301,7 +301,7 @@ def test_a_search_says_it_once(steps):
         assert caught[0].filename == __file__
         cross_val_score(model, X, y, cv=4)
         assert len(caught) == 2  # another call, another line
-        grid = {"dpsgdclassifier__epsilon": [0.05, 0.1, 1e3]}
+        grid = {"dpsgdclassifier__epsilon": [0.05, 0.1, 20.0]}
         GridSearchCV(model, grid, cv=3).fit(X, y)
         assert ["=0.05 " in str(each.message) for each in caught[2:]] == [True, False]
         assert len(caught) == 4
