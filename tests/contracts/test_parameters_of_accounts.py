@@ -321,6 +321,17 @@ WALKS = [
         method="from_public",
     ),
     walk_of(
+        Schema,
+        lambda options: (
+            Schema({"a": (0.0, 1.0)})
+            .example(4, **{"random_state": 0, **options})
+            .to_numpy()
+            .tolist()
+        ),
+        {"random_state": 1},
+        method="example",
+    ),
+    walk_of(
         tabular_pipeline, in_a_pipeline, {"epsilon": 3.0, "target": (0, 1), "interactions": True}
     ),
 ]

@@ -7,8 +7,8 @@ import pytest
 from numpy.polynomial import legendre
 
 from dpsubspace import Categories, PrivateRange, Range, Schema
-from dpsubspace._core.tables.encoding import _on_log, encoding_for, off_log
-from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
+from dpsubspace._core.tables.encoding import encoding_for
+from dpsubspace._core.tables.kinds import MISSING, UNKNOWN, off_log, on_log
 from dpsubspace._core.tables.schema import Table
 
 SCHEMA = Schema(
@@ -262,11 +262,11 @@ def test_ranges_of_any_ends_give_finite_rows_within_the_bound(ends, log, by_colu
 @pytest.mark.parametrize("low, high", [(-1e6, 0.0), (-1e6, -1.0), (-1e6, 5.0)])
 def test_a_logarithmic_scale_resolves_the_end_nearer_to_0(low, high):
     shares = np.linspace(0, 1, 101)
-    mirrored = _on_log(1 - shares, -high, -low)
-    np.testing.assert_allclose(_on_log(shares, low, high), 1 - mirrored)
-    near, far = np.diff(_on_log(np.array([0.0, 0.01, 0.99, 1.0]), low, high))[[2, 0]]
+    mirrored = on_log(1 - shares, -high, -low)
+    np.testing.assert_allclose(on_log(shares, low, high), 1 - mirrored)
+    near, far = np.diff(on_log(np.array([0.0, 0.01, 0.99, 1.0]), low, high))[[2, 0]]
     assert near > 20 * far
-    places = _on_log(shares, low, high)
+    places = on_log(shares, low, high)
     np.testing.assert_allclose(off_log(places, low, high), shares, atol=1e-9)
 
 
@@ -274,11 +274,11 @@ def test_a_logarithmic_scale_resolves_the_end_nearer_to_0(low, high):
 def test_a_logarithmic_scale_resolves_both_sides_of_0(low, high):
     numbers = np.array([-0.1, -0.001, 0.0, 0.001, 0.1, 0.11]) * max(-low, high)
     numbers = numbers[(numbers >= low) & (numbers <= high)]
-    places = _on_log((numbers - low) / (high - low), low, high)
+    places = on_log((numbers - low) / (high - low), low, high)
     # A thousandth of the farther end is told apart from 0, and so are both signs.
     assert (np.diff(places[:-1]) > 0.04).all()
     np.testing.assert_allclose(
-        _on_log(np.array([0.0, 1.0]), low, high), [0.0, 1.0], rtol=0, atol=1e-12
+        on_log(np.array([0.0, 1.0]), low, high), [0.0, 1.0], rtol=0, atol=1e-12
     )
     shares = np.linspace(0, 1, 101)
-    np.testing.assert_allclose(off_log(_on_log(shares, low, high), low, high), shares, atol=1e-9)
+    np.testing.assert_allclose(off_log(on_log(shares, low, high), low, high), shares, atol=1e-9)

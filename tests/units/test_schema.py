@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 
-from dpsubspace import Categories, PrivateRange, Range, Schema
+from dpsubspace import (
+    Categories,
+    PrivateRange,
+    Range,
+    Schema,
+    private_coefficients,
+    private_counts,
+    private_summary,
+    tabular_pipeline,
+)
 from dpsubspace._core.tables.check import outward
 from dpsubspace._core.tables.schema import as_schema
 
@@ -440,6 +449,50 @@ def test_rounding_is_that_of_decimals():
     assert outward(-124.35, -114.41) == (-124.4, -114.4)
     assert outward(1.0, 39320.0) == (0, 40000)
     assert outward(1e-7, 1.0) == (0, 1)
+
+
+# Made-up rows -----------------------------------------------------------------------------------
+
+
+def test_made_up_rows_are_as_the_schema_says(capsys):
+    schema, n = Schema({**admissions(), "id": Categories([2**60, 2**60 + 1], missing=True)}), 2000
+    rows = schema.example(n, random_state=0)
+    assert list(rows) == [*schema] and len(rows) == n
+    assert rows["age"].dtype == rows["gain"].dtype == np.int64 and rows["smokes"].dtype == bool
+    assert rows["hours"].dtype == np.float64 and set(rows["age"]) == {*range(17, 91)}
+    for name, kind in schema.items():
+        assert 0 < rows[name].isna().mean() < 0.2 if kind.missing else rows[name].notna().all()
+        if kind._categorical:
+            assert set(rows[name].dropna()) == {*kind.values}
+        elif kind._ends:
+            assert rows[name].between(*kind._ends).all()
+    assert np.median(rows["gain"]) < 10_000 < rows["gain"].max()  # even on the scale of its log
+    schema.check(rows)
+    assert capsys.readouterr().out.startswith("The table agrees with the schema.")
+
+
+def test_made_up_rows_are_the_same_by_seed_alone():
+    one, same, other, free, also = (
+        admissions().example(50, random_state=seed) for seed in (3, 3, 4, None, None)
+    )
+    pd.testing.assert_frame_equal(one, same)
+    assert not one.equals(other) and not free.equals(also)
+    for wrong in ({"n": 0}, {"n": 2.5}, {"n": 5, "random_state": "a"}):
+        with pytest.raises(ValueError, match="must be an integer"):
+            admissions().example(**wrong)
+
+
+def test_code_that_is_tried_on_made_up_rows_runs():
+    schema = Schema({**admissions(), "ill": Categories(["no", "yes"])})
+    rows = schema.example(3000, random_state=0)
+    features = Schema({name: kind for name, kind in schema.items() if name != "ill"})
+    model = tabular_pipeline("classification", features, epsilon=9.0)
+    assert set(model.fit(rows[[*features]], rows["ill"]).predict(rows)) <= {"no", "yes"}
+    public = {name: kind for name, kind in schema.items() if name not in schema.private_ranges}
+    assert private_summary(rows, public, epsilon=9.0).n == 3000
+    assert private_counts(rows, public, columns=["ill", "age"], epsilon=9.0).privacy_.epsilon == 9
+    few = {name: schema[name] for name in ("age", "sex", "ill")}
+    assert private_coefficients(rows, few, target="ill", epsilon=9.0).privacy_.epsilon == 9
 
 
 def test_the_old_name_of_a_private_range_still_works_and_says_so():

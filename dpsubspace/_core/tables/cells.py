@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._core.ground.checks import check_integer, shown, shown_first
-from dpsubspace._core.tables.encoding import off_log
 from dpsubspace._core.tables.frames import names_of
-from dpsubspace._core.tables.kinds import MISSING, Kind
+from dpsubspace._core.tables.kinds import MISSING, Kind, off_log
 from dpsubspace._core.tables.schema import Schema, Table, read_anywhere
 from dpsubspace.exceptions import PrivacyWarning, warn
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from dpsubspace._core.ground.arrays import slices
 from dpsubspace._core.ground.forms import Flag, Form, Maybe, Number, Reading, Record, Whole
+from dpsubspace._core.tables.kinds import off_log, on_log
 from dpsubspace._core.tables.schema import SCHEMA_FORM
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ _CARRIED, _STEEPNESS, _LEAST = 14, 3, 0.01
 _COLUMNS_MOST = 20  # most numbers for which there are pairs
 
 _NUMBER, _CATEGORY = 2.0, 1.0  # norms of their blocks, before rows are divided by their bound
-# On a logarithmic scale: ratio of the ends above which it is used as the steepness; the steepness
-# that is used otherwise; and the largest ratio that is used.
-_WIDE, _STEEP, _STEEPEST = 10.0, 1000.0, 1e300
 # float32 rounds an entry up by at most half of 2^-23 of it; rows are shrunk by more.
 _SHRUNK = 1 - 2.0**-22
 _CHUNK = 1 << 17  # entries that are encoded at once: they should fit into the cache
@@ -319,7 +317,7 @@ class Encoding:
         scaled = (np.clip(numbers, low, high) - low) / (high - low)
         for i, name in enumerate(self.schema.numbers):
             if self._kinds[name].log:
-                scaled[i] = _on_log(scaled[i], *ends[i])
+                scaled[i] = on_log(scaled[i], *ends[i])
         return scaled
 
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
@@ -380,59 +378,6 @@ class _Sizes:
     gap: float
     category: float
     pairs: np.ndarray
-
-
-def _steepness(low: float, high: float) -> float:
-    """Slope of a log scale at `low`, its end nearer to 0, over its slope at `high`, less 1."""
-    if low <= 0:
-        return _STEEP
-    ratio = min(float(high) / float(low), _STEEPEST)  # may be infinite for ends far apart
-    return ratio - 1 if ratio > _WIDE else _STEEP
-
-
-def _on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Map shares of a range to a logarithmic scale from 0 to 1, which is fine near 0."""
-    if high <= 0:
-        return 1 - _on_log(1 - share, -high, -low)
-    if low < 0:
-        return _on_both_sides(share, low, high)
-    steep = _steepness(low, high)
-    return np.log1p(steep * share) / np.log1p(steep)
-
-
-def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Map places on a logarithmic scale to shares of the range: the inverse."""
-    if high <= 0:
-        return 1 - off_log(1 - places, -high, -low)
-    if low < 0:
-        return _off_both_sides(places, low, high)
-    steep = _steepness(low, high)
-    return np.expm1(places * np.log1p(steep)) / steep
-
-
-# A range with numbers of both signs is logarithmic on both sides of 0, with the same steepness.
-
-
-def _signed_log(parts: np.ndarray) -> np.ndarray:
-    """Map numbers over the farther end, from -1 to 1, to a scale that is symmetric about 0."""
-    return np.copysign(np.log1p(_STEEP * np.abs(parts)), parts)
-
-
-def _parts(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends over the farther one, and their places on the scale."""
-    parts = np.array([low, high]) / max(-low, high)
-    return parts, _signed_log(parts)
-
-
-def _on_both_sides(share: np.ndarray, low: float, high: float) -> np.ndarray:
-    parts, ends = _parts(low, high)
-    return (_signed_log(parts[0] + share * np.ptp(parts)) - ends[0]) / np.ptp(ends)
-
-
-def _off_both_sides(places: np.ndarray, low: float, high: float) -> np.ndarray:
-    parts, ends = _parts(low, high)
-    at = ends[0] + places * np.ptp(ends)
-    return (np.copysign(np.expm1(np.abs(at)), at) / _STEEP - parts[0]) / np.ptp(parts)
 
 
 def _decaying(number: int, decay: float) -> np.ndarray:

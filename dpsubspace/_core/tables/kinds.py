@@ -24,6 +24,9 @@ _LARGEST = 1e50
 
 _FLOAT_MAX = sys.float_info.max
 
+# Range of made-up rows where that of the private ones is to be estimated.
+_SOME_RANGE = (0.0, 100.0)
+
 
 # Codes of values that are not among the categories, and of missing values.
 UNKNOWN, MISSING = -1, -2
@@ -61,6 +64,15 @@ class Kind:
     def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
         """Write a column as numbers into `out`; ValueError that starts with `label` for others."""
         _write_numbers(found, self, label, out)
+
+    def _drawn(self, n: int, rng: np.random.Generator) -> Any:
+        """Draw `n` values evenly on the scale of the column; whole numbers where both ends are."""
+        low, high = self._ends or _SOME_RANGE
+        whole = isinstance(low, int) and isinstance(high, int) and max(-low, high) < INEXACT
+        shares, width = rng.random(n), float(high) - float(low) + whole
+        shares = np.clip(off_log(shares, low, high), 0.0, 1.0) if self.log else shares
+        numbers = low + width * shares
+        return np.floor(numbers).clip(low, high).astype(np.int64) if whole else numbers
 
 
 @public
@@ -229,6 +241,10 @@ class Categories(Kind):
         """Write the position of each value among the categories, UNKNOWN or MISSING."""
         out[:] = _codes(found, self, label)
 
+    def _drawn(self, n: int, rng: np.random.Generator) -> Any:
+        """Draw `n` of the categories, all with the same chance."""
+        return [self.values[place] for place in rng.integers(len(self.values), size=n)]
+
     def __repr__(self) -> str:
         return f"Categories({list(self.values)!r}{_flags(self, ', ')})"
 
@@ -240,6 +256,66 @@ def type_of_codes(kinds: Iterable[Any]) -> np.dtype:
     """The smallest integer type for all codes, which stay in memory for the whole fit."""
     most = max((len(kind.values) for kind in kinds if kind._categorical), default=2)
     return np.min_scalar_type(-max(most, 2))
+
+
+# Logarithmic scales ------------------------------------------------------------------------------
+
+# On a logarithmic scale: ratio of the ends above which it is used as the steepness; the steepness
+# that is used otherwise; and the largest ratio that is used.
+_WIDE, _STEEP, _STEEPEST = 10.0, 1000.0, 1e300
+
+
+def _steepness(low: float, high: float) -> float:
+    """Slope of a log scale at `low`, its end nearer to 0, over its slope at `high`, less 1."""
+    if low <= 0:
+        return _STEEP
+    ratio = min(float(high) / float(low), _STEEPEST)  # may be infinite for ends far apart
+    return ratio - 1 if ratio > _WIDE else _STEEP
+
+
+def on_log(share: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Map shares of a range to a logarithmic scale from 0 to 1, which is fine near 0."""
+    if high <= 0:
+        return 1 - on_log(1 - share, -high, -low)
+    if low < 0:
+        return _on_both_sides(share, low, high)
+    steep = _steepness(low, high)
+    return np.log1p(steep * share) / np.log1p(steep)
+
+
+def off_log(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Map places on a logarithmic scale to shares of the range: the inverse."""
+    if high <= 0:
+        return 1 - off_log(1 - places, -high, -low)
+    if low < 0:
+        return _off_both_sides(places, low, high)
+    steep = _steepness(low, high)
+    return np.expm1(places * np.log1p(steep)) / steep
+
+
+# A range with numbers of both signs is logarithmic on both sides of 0, with the same steepness.
+
+
+def _signed_log(parts: np.ndarray) -> np.ndarray:
+    """Map numbers over the farther end, from -1 to 1, to a scale that is symmetric about 0."""
+    return np.copysign(np.log1p(_STEEP * np.abs(parts)), parts)
+
+
+def _parts(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends over the farther one, and their places on the scale."""
+    parts = np.array([low, high]) / max(-low, high)
+    return parts, _signed_log(parts)
+
+
+def _on_both_sides(share: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    return (_signed_log(parts[0] + share * np.ptp(parts)) - ends[0]) / np.ptp(ends)
+
+
+def _off_both_sides(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    parts, ends = _parts(low, high)
+    at = ends[0] + places * np.ptp(ends)
+    return (np.copysign(np.expm1(np.abs(at)), at) / _STEEP - parts[0]) / np.ptp(parts)
 
 
 # Values -------------------------------------------------------------------------------------

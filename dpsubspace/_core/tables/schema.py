@@ -37,6 +37,7 @@ from scipy.optimize import nnls
 
 from dpsubspace._core.accounting.payer import observe
 from dpsubspace._core.ground.checks import (
+    check_integer,
     form_of_both,
     is_dataset,
     is_elsewhere,
@@ -77,6 +78,9 @@ from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
+
+# Share of missing values in made-up columns that declare them.
+_GONE = 0.1
 
 # A schema of more than one line is printed with a line for each column.
 _LINE = 88
@@ -268,6 +272,57 @@ class Schema(Mapping[str, Kind]):
         if not found:
             print("The table agrees with the schema.")
         print(NOT_PRIVATE)
+
+    # Made-up rows ---------------------------------------------------------------------------
+
+    def example(self, n: int, *, random_state: int | None = None) -> Any:
+        """Make up rows from the schema alone: public, and free.
+
+        With them, code can be written and tried before access to the private rows is granted.
+
+        Parameters
+        ----------
+        n : int
+            Number of rows.
+        random_state : int or None, default=None
+            Seed of the rows. None makes others in each call. Nothing here needs to be secret.
+
+        Returns
+        -------
+        DataFrame of n rows
+            A data frame of pandas with the columns of the schema, in its order. Numbers are spread
+            evenly over their range, on a logarithmic scale where the schema has ``log=True``, and
+            are whole numbers where both ends are written as such. Where a range is to be estimated
+            privately, nothing is known of it, and numbers lie between 0 and 100. Categories
+            all have the same chance. A tenth of the values is missing in columns that declare
+            missing values.
+
+        Notes
+        -----
+        Columns are drawn independently: no column tells anything about another, and the score of
+        a model of such rows tells nothing about the real ones.
+
+        Examples
+        --------
+        >>> from dpsubspace import Range, Schema
+        >>> schema = Schema({"age": Range(17, 90), "ward": ["A", "B"], "readmitted": ["no", "yes"]})
+        >>> rows = schema.example(1000, random_state=0)
+        >>> X, y = rows[["age", "ward"]], rows["readmitted"]
+        >>> bool(X["age"].between(17, 90).all()), sorted(set(y))
+        (True, ['no', 'yes'])
+        """
+        import pandas as pd
+
+        check_integer("n", n, low=1)
+        if random_state is not None:
+            check_integer("random_state", random_state, low=0)
+        rng, columns = np.random.default_rng(random_state), {}
+        for name, kind in self.items():
+            column = pd.Series(kind._drawn(n, rng), name=name)
+            gone = rng.random(n) < _GONE * kind.missing
+            # Types of pandas with missing values keep whole numbers, and True and False.
+            columns[name] = column.convert_dtypes().mask(gone) if kind.missing else column
+        return pd.DataFrame(columns)
 
     # Files ----------------------------------------------------------------------------------
 
