@@ -4,6 +4,7 @@ Claims and contracts run over it. What matters of an estimator here is what it r
 its `settings` is a fit that releases something that the others do not.
 """
 
+import datetime
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -246,6 +247,12 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
     return dpsubspace.private_score(model, X, y, **options)
 
 
+def _day(number):
+    """A date, as text for every third day; far ones are clipped to those that Python has."""
+    found = datetime.date(1970, 1, 1) + datetime.timedelta(max(int(number), -700_000))
+    return found.isoformat() if number % 3 == 0 else found
+
+
 def tabular(X, target, random_state, *, groups=None, **options):
     """Fit of a table whose first column is estimated privately and whose second has gaps.
 
@@ -269,6 +276,10 @@ def tabular(X, target, random_state, *, groups=None, **options):
     }
     if not options.get("free"):
         frame[0] = np.where(odd, frame[0], np.nan)
+    if options.get("dates"):
+        day = np.clip(np.nan_to_num(X[:, 2]) * 100, -9e5, 9e5).astype(int)
+        frame.append(np.where(odd, None, [_day(each) for each in day]))
+        schema["day"] = dpsubspace.tables.Date("1969-11-01", "1970-12-31", missing=True)
     if options.get("alone"):
         schema |= {"gaps": dpsubspace.PrivateRange(missing=True), "low": dpsubspace.PrivateRange()}
     frame = np.array(frame, dtype=object).T
@@ -361,6 +372,7 @@ def coefficients(X, target, random_state, *, groups=None, aims="numbers", **opti
 
 TABLES = {
     "plain": {"free": True},
+    "dates": {"free": True, "dates": True},
     "estimated": {},
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
     "interactions": {"free": True, "model": dpsubspace.DPSGDFClassifier, "learned": True},
@@ -368,6 +380,12 @@ TABLES = {
     "values": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9), "learned": True},
     "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
+    "moments of dates": {
+        "model": dpsubspace.DPLinearRegression,
+        "aims": (-3, 9),
+        "free": True,
+        "dates": True,
+    },
 }
 # The same of rows that are formed in every step: columns are not added to such.
 FORMED = {

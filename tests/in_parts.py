@@ -25,6 +25,7 @@ from cases import CASES
 from dpsubspace import Categories, PrivacyLedger, Range
 from dpsubspace._core.rows import dask_parts
 from dpsubspace._core.rows.remote import RowPart
+from dpsubspace.tables import Date
 
 # Lengths of blocks, as shares of the rows: uneven, none a multiple of 128, some of no rows.
 UNEVEN = (0.1, 0.003, 0.0, 0.45, 0.0, 0.2)
@@ -67,6 +68,8 @@ SCHEMA = {
     "code": Categories([0, 1, 2, 3, 4], missing=True),
     "flag": Categories([False, True]),
     "place": Categories([f"place {i}" for i in range(200)]),
+    "admitted": Date("2020-01-01", "2023-12-31", missing=True),
+    "born": Date("1930-01-01", "2009-12-31"),
 }
 
 
@@ -84,9 +87,11 @@ def mixed(n, seed=0):
             "code": rng.integers(0, 6, n).astype(np.float32),
             "flag": rng.random(n) < 0.3,
             "place": [f"place {i}" for i in rng.integers(0, 210, n)],
+            "admitted": np.datetime64("2019-12-01") + rng.integers(0, 1600 * 86400, n),
+            "born": (np.datetime64("1929-01-01") + rng.integers(0, 29_000, n)).astype(str),
         }
     )
-    for name in ("lab", "sex", "code"):
+    for name in ("lab", "sex", "code", "admitted"):
         frame.loc[rng.random(n) < 0.1, name] = None
     risk = abs(frame["age"] - 50) / 15 + np.log(frame["dose"]) + (frame["ward"] == "A")
     label = np.where(risk + rng.logistic(size=n) > 3.5, "yes", "no")

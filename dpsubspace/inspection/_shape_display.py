@@ -527,6 +527,13 @@ def _panels(plt: Any, ax: Any, count: int, n_cols: int) -> tuple[np.ndarray, Any
 def _scale_axis(axis: Any, set_scale: Any, at: np.ndarray, log: bool) -> None:
     """Set an axis on which the numbers `at` are evenly spaced, with ticks at round numbers."""
     axis.set_tick_params(labelsize="small")
+    if at.dtype.kind == "M":
+        from matplotlib import dates
+
+        locator = dates.AutoDateLocator(minticks=3, maxticks=6)
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        return
     if not log:
         axis.set_major_formatter(lambda x, _: _written(x))
         axis.get_major_locator().set_params(nbins=6)

@@ -68,7 +68,7 @@ class PrivateCounts(PrivateResult):
     scale : float
         Scale of the Laplace noise of each count, or standard deviation of Gaussian noise.
     edges : dict of str to ndarray
-        Edges of the cells of columns of numbers.
+        Edges of the cells of columns of numbers and dates.
     privacy_ : PrivacyGuarantee or None
         What the call cost, and what its guarantee assumes.
 
@@ -383,7 +383,7 @@ def private_counts(
         float(level),
         added.mechanism,
         added.scale,
-        {axis.name: axis.edges for axis in axes if axis.edges is not None},
+        {a.name: schema[a.name]._shown(a.edges) for a in axes if a.edges is not None},
         guarantee,
     )
     warn_of_unlisted(_unlisted(found, axes), schema)

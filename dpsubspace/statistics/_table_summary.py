@@ -24,6 +24,7 @@ from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._core.tables.cells import NO_GROUP, NO_VALUE, UNLISTED, warn_of_unlisted
+from dpsubspace._core.tables.dates import text_of
 from dpsubspace._core.tables.schema import as_schema, read_anywhere
 from dpsubspace._names import public
 from dpsubspace.statistics._printed_tables import as_html, as_text, with_notes
@@ -79,6 +80,9 @@ class PrivateSummary(PrivateResult):
         and of the counts of each stage of a search ("quantiles").
     privacy_ : PrivacyGuarantee or None
         What the call cost, and what its guarantee assumes.
+    dates : tuple of str
+        Columns of dates, whose means and quantiles in `entries` are days since 1970-01-01, and are
+        printed as dates. Their standard deviations are numbers of days.
 
     See Also
     --------
@@ -102,6 +106,7 @@ class PrivateSummary(PrivateResult):
     level: float
     noise: dict[str, float] = field(default_factory=dict)
     privacy_: PrivacyGuarantee | None = None
+    dates: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entries", tuple(SummaryEntry(*each) for each in self.entries))
@@ -268,7 +273,8 @@ class PrivateSummary(PrivateResult):
             if each.statistic == "share" or (each.column, each.category) in empty:
                 continue
             share = shares.get((each.column, each.category, each.group))
-            text = _of_number(each) if share is None else _of_count(each, share)
+            told = _of_date if self._is_date(each) else _of_number
+            text = told(each) if share is None else _of_count(each, share)
             cells.setdefault(each[:3], {})[each.group] = text
         lines = [["", *map(str, groups)]]
         for (column, statistic, category), by_group in cells.items():
@@ -276,6 +282,9 @@ class PrivateSummary(PrivateResult):
             name = f"{column}, {name}" if column else f"{self.unit}s"
             lines.append([name, *(by_group.get(group, "") for group in groups)])
         return lines
+
+    def _is_date(self, entry: SummaryEntry) -> bool:
+        return entry.column in self.dates and entry.statistic != "standard deviation"
 
     def __repr__(self) -> str:
         lines = self._lines()
@@ -298,6 +307,13 @@ def _of_number(entry: SummaryEntry) -> str:
     digits = 0 if entry.statistic == "count" else digits
     value, low, high = (f"{each:,.{digits}f}" for each in entry[4:])
     return f"{value} ({low} to {high})" if width > 0 else value
+
+
+def _of_date(entry: SummaryEntry) -> str:
+    if math.isnan(entry.value):
+        return "none"
+    value, low, high = map(text_of, (entry.value + 0.5, entry.low, math.ceil(entry.high)))
+    return f"{value} ({low} to {high})" if entry.high > entry.low else value
 
 
 def _of_count(entry: SummaryEntry, share: SummaryEntry) -> str:
@@ -327,8 +343,8 @@ def private_summary(
     """Release a summary of a table, by group: the first table of most papers.
 
     For each column of categories: how many rows have each of them, and what share that is. For each
-    column of numbers: mean, standard deviation, median and quartiles. For both: how many values are
-    missing. Each number has an interval, and no cell is suppressed.
+    column of numbers or dates: mean, standard deviation, median and quartiles. For all: how many
+    values are missing. Each number has an interval, and no cell is suppressed.
 
     Parameters
     ----------
@@ -463,4 +479,5 @@ def private_summary(
         float(level),
         found.noise,
         guarantee,
+        tuple(name for name, kind in schema.items() if kind._parts),
     )

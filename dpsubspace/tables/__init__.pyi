@@ -7,6 +7,7 @@ from dpsubspace.tables._tabular import (
 )
 from dpsubspace._core.tables.kinds import (
     Categories as Categories,
+    Date as Date,
     PrivateRange as PrivateRange,
     Range as Range,
 )

@@ -135,8 +135,8 @@ _MIDDLES, _ROWS = 64, 512
 class ColumnShape:
     """Effect of one column in a model, or of two numbers together."""
 
-    # (n,): values of the column: numbers of its range, or the categories. Two arrays for a
-    # pair.
+    # (n,): values of the column: numbers of its range, dates, or the categories. Two arrays for
+    # a pair.
     at: Any
     values: np.ndarray  # (n, n_outputs): what each adds to the score
     # Standard deviation that noise leaves in `values`; None if it is not known, or there is none.
@@ -183,16 +183,15 @@ class ColumnShapes:
         """Shape of one column, at `resolution` points of its range."""
         said = self._said(name)
         at = self._values(name, np.linspace(0, 1, resolution))
-        used, evenly = self._used(name, at), self._values(name, middles(_MIDDLES))
-        centre = self._used(name, evenly).mean(axis=0)
+        centre = self._used(name, self._values(name, middles(_MIDDLES))).mean(axis=0)
         block = self._encoding.blocks[name]
-        values, std = self._drawn(block, used - centre)
+        values, std = self._drawn(block, self._apart(name, at, centre))
         missing = missing_std = None
         if said.missing:
             gap = np.array([said._gap])
-            of_gap, std_of_gap = self._drawn(block, self._used(name, gap) - centre)
+            of_gap, std_of_gap = self._drawn(block, self._apart(name, gap, centre))
             missing, missing_std = of_gap[0], None if std_of_gap is None else std_of_gap[0]
-        at = np.array(said.values, dtype=object) if said._categorical else at
+        at = np.array(said.values, dtype=object) if said._categorical else said._shown(at)
         return ColumnShape(at, values, std, missing, missing_std, said._categorical, (said.log,))
 
     def of_pair(self, names: tuple[str, str], resolution: int) -> ColumnShape:
@@ -204,10 +203,10 @@ class ColumnShapes:
         used -= self._together(names, places, middles(_MIDDLES)).mean(axis=1)[:, None]
         used += self._together(names, middles(_MIDDLES), middles(_MIDDLES)).mean(axis=(0, 1))
         for name, alone in zip(names, (used, used.swapaxes(0, 1)), strict=True):
-            found = self._used(name, self._values(name, places))
-            at = self._scores.places(found, self._encoding.blocks[name])
             centre = self._used(name, self._values(name, middles(_MIDDLES))).mean(axis=0)
-            alone[:, :, at] += (found - centre)[:, None]
+            found = self._apart(name, self._values(name, places), centre)
+            at = self._scores.places(found, self._encoding.blocks[name])
+            alone[:, :, at] += found[:, None]
         flat = used.reshape(resolution**2, -1)
         values, std = self._drawn(np.arange(flat.shape[1] - 1), flat)
         values = values.reshape(resolution, resolution, -1)
@@ -232,6 +231,13 @@ class ColumnShapes:
         entries, rest = rows[:, at], self._sq_norm - self._sq_blocks[name]
         sq_norms = (entries**2).sum(axis=1) + rest
         return self._scores.used(entries, at, sq_norms, self._scores.averaged(rows, at))
+
+    def _apart(self, name: str, values: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        """Input of the weights less its centre; dates are averaged over weekdays."""
+        found = self._used(name, values) - centre
+        weekdays = self._encoding.parts.get(f"{name}:weekday", [])
+        found[:, np.flatnonzero(np.isin(self._encoding.blocks[name], weekdays))] = 0.0
+        return found
 
     def _together(self, names: tuple[str, str], first: Any, second: Any) -> np.ndarray:
         """Input of the weights, (m, k, p + 1), over a grid of places of two numbers."""

@@ -6,6 +6,7 @@ All of it on a cluster in this process: see in_parts.py.
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("distributed")
@@ -79,9 +80,11 @@ FITS = {
 
 # What becomes of the record that changes.
 OTHERS = {
-    "unknown": {"ward": "?", "place": "elsewhere", "code": 77, "age": 1e9, "dose": -np.inf},
-    "gaps": {"lab": np.nan, "sex": None, "code": np.nan, "flag": True},
-    "the other end": {"age": 95, "dose": 500, "lab": 450, "ward": "C", "sex": "m", "flag": True},
+    "unknown": {"ward": "?", "place": "elsewhere", "code": 77, "age": 1e9, "dose": -np.inf}
+    | {"admitted": pd.Timestamp("1700-01-01"), "born": "9999-12-31"},
+    "gaps": {"lab": np.nan, "sex": None, "code": np.nan, "flag": True, "admitted": pd.NaT},
+    "the other end": {"age": 95, "dose": 500, "lab": 450, "ward": "C", "sex": "m", "flag": True}
+    | {"admitted": pd.Timestamp("2023-12-31"), "born": "2009-12-31T23:59"},
 }
 # Where it lies: first of all, or among others in the middle of a part.
 PLACES = {"first part": 0, "middle part": 0.4, "last part": 0.99}

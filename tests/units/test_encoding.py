@@ -1,5 +1,6 @@
 """Encodings of tables: against a dense formula, and their bounds by brute force."""
 
+from datetime import date, timedelta
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,7 @@ from dpsubspace import Categories, PrivateRange, Range, Schema
 from dpsubspace._core.tables.encoding import encoding_for
 from dpsubspace._core.tables.kinds import MISSING, UNKNOWN, off_log, on_log
 from dpsubspace._core.tables.schema import Table
+from dpsubspace.tables import Date
 
 SCHEMA = Schema(
     {
@@ -18,6 +20,7 @@ SCHEMA = Schema(
         "gain": Range(0, 99_999, log=True, missing=True),
         "area": Range(0.5, 300, log=True),
         "sex": Categories(["f", "m"]),
+        "visit": Date("1968-03-05", "1971-11-20", missing=True),
     }
 )
 RATIOS = (30, 300, 1500, 1e4)
@@ -29,10 +32,12 @@ def table(n=400, seed=0, schema=SCHEMA):
     rng = np.random.default_rng(seed)
     numbers, codes = [], []
     for name in schema.numbers:
-        low, high = schema[name].low, schema[name].high
+        low, high = schema[name]._ends
         found = rng.uniform(low - (high - low) / 3, high + (high - low) / 3, n)
         found[rng.random(n) < 0.3] = rng.choice([low, high])
         found[rng.random(n) < 0.02] = rng.choice([-np.inf, np.inf])
+        if isinstance(schema[name], Date):  # as they are read
+            found = np.floor(np.clip(found, low, high))
         found[(rng.random(n) < 0.2) & schema[name].missing] = np.nan
         numbers.append(found)
     for name in schema.categories:
@@ -44,10 +49,11 @@ def table(n=400, seed=0, schema=SCHEMA):
 
 
 def on_range(value, kind):
-    value = min(max(value, kind.low), kind.high)
-    if kind.log and kind.low > 0 and kind.high / kind.low > 10:
-        return np.log(value / kind.low) / np.log(kind.high / kind.low)
-    share = (value - kind.low) / (kind.high - kind.low)
+    low, high = kind._ends
+    value = min(max(value, low), high)
+    if kind.log and low > 0 and high / low > 10:
+        return np.log(value / low) / np.log(high / low)
+    share = (value - low) / (high - low)
     return np.log(1 + 1000 * share) / np.log(1001) if kind.log else share
 
 
@@ -68,7 +74,8 @@ def dense(encoding, rows):
     few = 1 / j[:2] if of_rows else weights[:2]
     if of_rows:
         weights, few = weights / np.linalg.norm(weights), few / np.linalg.norm(few)
-    d, c = len(schema.numbers), len(schema.categories)
+    dates = [name for name in schema if isinstance(schema[name], Date)]
+    d, c = len(schema.numbers), len(schema.categories) + 2 * len(dates)
     share = 0.3 if encoding.pairs else 0.0
     unit = np.sqrt((1 - share) / (4 * d + c)) if of_rows else 1.0
     number = 2 * unit if of_rows else 1.0
@@ -87,6 +94,11 @@ def dense(encoding, rows):
             onehot = np.eye(k)[code] - 1 / k if code >= 0 else np.zeros(k)
             onehot = onehot * unit / np.sqrt(1 - 1 / k)
             row += list(onehot[:1] if encoding.by_column and k == 2 else onehot)
+        for day in (numbers[schema.numbers.index(name)] for name in dates):
+            calendar = date(1970, 1, 1) + timedelta(0 if np.isnan(day) else day)
+            for k, place in ((12, calendar.month - 1), (7, calendar.weekday())):
+                onehot = (np.eye(k)[place] - 1 / k) * unit / np.sqrt(1 - 1 / k)
+                row += list(onehot * (not np.isnan(day)))
         gaps = zip(schema.categories, codes, strict=True)
         row += [unit * (code == MISSING) for name, code in gaps if schema[name].missing]
         if encoding.pairs:
@@ -115,8 +127,9 @@ def test_no_row_is_longer_than_the_bound_nor_beyond_its_extent(seed, by_column, 
     kinds = [
         lambda: Range(0, float(10.0 ** rng.integers(-8, 8)), log=rng.random() < 0.5, missing=True),
         lambda: Categories(list(range(rng.integers(2, 40))), missing=rng.random() < 0.5),
+        lambda: Date("1900-01-01", f"{rng.integers(1901, 2100)}-12-31", missing=rng.random() < 0.5),
     ]
-    schema = Schema({f"c{i}": kinds[rng.integers(2)]() for i in range(rng.integers(1, 9))})
+    schema = Schema({f"c{i}": kinds[rng.integers(3)]() for i in range(rng.integers(1, 9))})
     encoding = encoding_for(schema, 1e5 * rng.random(), by_column=by_column, interactions=pairs)
     found = encoding(table(2000, seed, schema)).astype(np.float64)
     low, high = encoding.extent
@@ -135,7 +148,8 @@ def test_longest_rows_reach_the_bound():
 def test_names_are_distinct_and_say_what_a_feature_is():
     encoding = encoding_for(SCHEMA, 1500)
     assert len(set(encoding.names)) == encoding.n_features
-    for name in ("age:cos8", "gain:missing", "ward=B", "sex=m", "ward:missing"):
+    own = ("age:cos8", "gain:missing", "ward=B", "sex=m", "ward:missing")
+    for name in (*own, "visit:cos1", "visit:missing", "visit:month=Jan", "visit:weekday=Sun"):
         assert name in encoding.names
     assert "age:cos1*gain:cos2" in encoding.names
     assert encoding_for(SCHEMA, 30, by_column=True).names[:3] == ("age", "gain", "area")

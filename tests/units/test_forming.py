@@ -165,7 +165,7 @@ def test_public_sizes_decide_and_tables_to_which_columns_are_added_are_kept():
 def test_a_table_needs_little_more_than_its_numbers_and_codes():
     _, kept, formed = both()
     held = sum(array.nbytes for array in formed._held)
-    assert held == 700 * (4 * 3 + 2) and held < kept.nbytes / 15
+    assert held == 700 * (4 * 4 + 4) and held < kept.nbytes / 15
     assert repr(formed) == "<rows>"
 
 

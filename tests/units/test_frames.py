@@ -279,7 +279,7 @@ SECRET = "secret value"
         ),
         ([SECRET, None], ["a", "b"], "write Categories([...], missing=True), or fill"),
         (pd.array([1, None], dtype="Int64"), [1, 2, 3], "has missing values"),
-        ([datetime(2020, 1, 1)], (0, 1), "Column 'age' of `X` holds dates or times: turn them"),
+        ([datetime(2020, 1, 1)], (0, 1), "Column 'age' of `X` holds dates or times: write Date("),
         ([date(2020, 1, 1)], (0, 1), "such as the days since a date that is public"),
         ([timedelta(1)], (0, 1), "holds durations: turn them into a number of days"),
         (pd.to_timedelta([1, 2], unit="D"), (0, 1), "holds durations: turn them into a number"),

@@ -396,7 +396,7 @@ def test_a_draft_is_the_same_from_any_library():
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pd.date_range("2020", periods=3), "'bad' holds dates or times: turn them into a number"),
+        (pd.date_range("2020", periods=3, tz="UTC"), "'bad' holds times with a time zone"),
         ([f"name {j}" for j in range(101)], "'bad' has 101 different values, and max_categories="),
         ([1.5, 1.5], "'bad' has one value in all rows"),
         (["A", "A", None], "'bad' has one value in all rows"),
@@ -477,6 +477,9 @@ def test_made_up_rows_are_the_same_by_seed_alone():
     )
     pd.testing.assert_frame_equal(one, same)
     assert not one.equals(other) and not free.equals(also)
+    drawn = np.random.default_rng(3).random(50)  # as users draw noise for a target
+    made = Schema({"a": (0.0, 1.0)}).example(50, random_state=3)["a"]
+    assert not set(drawn) & set(made)
     for wrong in ({"n": 0}, {"n": 2.5}, {"n": 5, "random_state": "a"}):
         with pytest.raises(ValueError, match="must be an integer"):
             admissions().example(**wrong)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpsubspace._core.ground.checks import check_integer, shown, shown_first
+from dpsubspace._core.tables.dates import day_of
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.kinds import MISSING, Kind, off_log
 from dpsubspace._core.tables.schema import Schema, Table, read_anywhere
@@ -39,7 +40,7 @@ class CellColumn:
             values = kind.values  # type: ignore[attr-defined]
             return cls(name, (*values, UNLISTED, *gap), None, len(values))
         edges = edges_of(name, kind, bins)
-        ends = [f"{edge:g}" for edge in edges]
+        ends = [kind._said(edge) for edge in edges]
         if len(set(ends)) < len(ends):
             ends = [repr(float(edge)) for edge in edges]
         # The first and the last cell hold all numbers beyond them too, so their names have to show
@@ -96,15 +97,19 @@ def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
                 f" give their edges, bins={{{shown(name)}: [0, 10, 20]}}, from public knowledge, or"
                 " write Range(low, high) in the schema."
             )
-        return scale_points(kind, int(bins) + 1)
+        points = scale_points(kind, int(bins) + 1)
+        return np.unique(np.round(points)) if kind._parts else points
     try:
-        edges = np.array(bins, dtype=np.float64)
+        days = [day_of(edge) for edge in bins] if kind._parts else bins
+        edges = np.array(days, dtype=np.float64)
     except (TypeError, ValueError):
         edges = np.empty(0)
     if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
         raise ValueError(
             "`bins` must be a number of cells, or two or more edges that rise, and is"
             f" {shown(bins)} for the column {shown(name)}."
+            + " Its edges are dates, such as '2024-05-31'."
+            * bool(kind._parts)
         )
     if not np.isfinite(edges).all():
         raise ValueError(

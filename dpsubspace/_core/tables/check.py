@@ -20,6 +20,7 @@ from dpsubspace._core.ground.checks import (
     shown,
     unwrapped,
 )
+from dpsubspace._core.tables.dates import read_dates, text_of
 from dpsubspace._core.tables.frames import (
     Coded,
     Numeric,
@@ -28,9 +29,10 @@ from dpsubspace._core.tables.frames import (
     n_rows,
     names_of,
     read_column,
+    times_of,
     what_is,
 )
-from dpsubspace._core.tables.kinds import Categories, Kind, Range, plain
+from dpsubspace._core.tables.kinds import Categories, Date, Kind, Range, plain
 
 # Drafts from public rows ------------------------------------------------------------------------
 # A draft of a schema from public rows.
@@ -90,9 +92,17 @@ def _wanted(frame: Any, columns: Any) -> list[Any]:
 def _kind_of(column: Any, limit: int) -> Kind:
     """Range or categories of a column, by its rows."""
     try:
-        found = read_column(column, "")
-    except ValueError as error:  # about dates, for example, with advice
-        raise _NoKindError(str(error).partition(", or leave")[0].strip()) from None
+        times, zoned = times_of(column)
+        dates = zoned or times is not None
+        found = read_dates(column, "") if dates else read_column(column, "")
+        if isinstance(found, Coded) and found.values:
+            dates = {what_is(type(value)) for value in found.values} == {"dates or times"}
+            found = read_dates(column, "") if dates else found
+    except ValueError as error:  # with advice
+        about = str(error).replace(", and the schema has a Date for it", "").strip(" .")
+        raise _NoKindError(about.partition(", or leave")[0]) from None
+    if dates:
+        return _date(found)
     if isinstance(found, Coded):
         missing = bool((found.codes < 0).any())
         kinds = {what_is(type(value)) for value in found.values}
@@ -128,6 +138,12 @@ def _range(values: np.ndarray, missing: bool) -> Range:
         return Range(low, high, log=_is_skewed(values, low, high), missing=missing)
     except ValueError as error:
         raise _NoKindError(f"has no range: {error}") from None
+
+
+def _date(found: Any) -> Date:
+    range_of_days = _range(found.values[~found.missing].astype(float), bool(found.missing.any()))
+    first, last = map(text_of, range_of_days._ends)
+    return Date(first, last, missing=range_of_days.missing)
 
 
 def outward(low: float, high: float) -> tuple[float, float]:
@@ -191,7 +207,7 @@ def findings(frame: Any, schema: Mapping[str, Kind], y: Any) -> Iterator[tuple[s
             yield name, f"is no column of the table.{hint}"
             continue
         try:
-            found = read_column(columns[name], "the column")
+            found = kind._read(columns[name], "the column")
         except ValueError as error:
             yield name, f"cannot be read: {error}"
             continue
@@ -262,26 +278,29 @@ def _of_numbers(found: Numeric | Coded, kind: Kind) -> Iterator[str]:
     low, high = kind._ends
     below, above = values < low, values > high
     if below.any():
-        yield f"{_share(below)} below {low!r}, and counted as {low!r}{_alike(values[below])}."
+        end = kind._said(low)
+        yield f"{_share(below)} below {end}, and counted as {end}{_alike(values[below], kind)}."
     if above.any():
-        yield f"{_share(above)} above {high!r}, and counted as {high!r}{_alike(values[above])}."
+        end = kind._said(high)
+        yield f"{_share(above)} above {end}, and counted as {end}{_alike(values[above], kind)}."
     if kind.log:
         return
     cut, width = np.clip(values, low, high), float(high) - float(low)
     used = np.ptp(np.quantile(cut, [_OUTER, 1 - _OUTER])) / width
     # Values that are all at the low end look alike on any scale.
-    if low < np.median(cut) < low + _LOWEST * width and used > _NARROW:
+    skewed = low < np.median(cut) < low + _LOWEST * width and not kind._parts
+    if skewed and used > _NARROW:
         yield "has half of its values in the lowest tenth of the range: log=True may suit it."
     elif used < _NARROW:
         yield f"has nearly all of its values in {used:.1%} of the range: it is wider than needed."
 
 
-def _alike(outside: np.ndarray) -> str:
+def _alike(outside: np.ndarray, kind: Kind) -> str:
     """Advice where values outside of a range are the same few again and again."""
     values, counts = np.unique(outside, return_counts=True)
     if counts.min() < 2 or len(values) > _CODES:
         return ""
-    each = " or ".join(f"{value:g}" for value in values)
+    each = " or ".join(map(kind._said, values))
     return (
         f": all of them are {each}. If that stands for missing values, make them missing in the"
         " table, and write missing=True"
@@ -336,7 +355,7 @@ def _that_tell_who(
     if n < _FEWEST or distinct < 2:
         return
     whole = numbers is None or bool((numbers == np.round(numbers)).all())
-    if distinct == n and whole:
+    if distinct == n and whole and not kind._parts:
         yield "has another value in every row: is it an id? Then leave it out of the schema."
     if targets is not None and (_same(numbers, _numbers(targets)) or _tells(ids, _ids(targets))):
         yield "determines `y` in all rows: is it the label, or known only after it?"

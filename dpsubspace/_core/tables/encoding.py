@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsubspace._core.ground.arrays import slices
 from dpsubspace._core.ground.forms import Flag, Form, Maybe, Number, Reading, Record, Whole
-from dpsubspace._core.tables.kinds import off_log, on_log
+from dpsubspace._core.tables.kinds import UNKNOWN, Categories, off_log, on_log
 from dpsubspace._core.tables.schema import SCHEMA_FORM
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Encoding:
         schema, few = self.schema, range(1, self._of_pair + 1)
         names = [self._curve(a, j) for a in schema.numbers for j in range(1, self.n_curves + 1)]
         names += [f"{a}:missing" for a in self._with_gaps(schema.numbers)]
-        names += [f"{a}={value}" for a in schema.categories for value in self._values(a)]
+        names += [f"{a}={value}" for a, _, kind in self.flags for value in self._values(kind)]
         names += [f"{a}:missing" for a in self._with_gaps(schema.categories)]
         pairs = [(a, b, j, k) for a, b in self._pairs for j in few for k in few]
         names += [f"{self._curve(a, j)}*{self._curve(b, k)}" for a, b, j, k in pairs]
@@ -146,9 +146,7 @@ class Encoding:
         schema, sizes = self.schema, self._sizes
         curves = np.tile(sizes.curves, len(schema.numbers))
         gaps = np.full(len(self._with_gaps(schema.numbers)), sizes.gap)
-        counts = np.array(
-            [len(self._kinds[a].values) for a in schema.categories for _ in self._values(a)]
-        )
+        counts = np.array([len(kind.values) for *_, kind in self.flags for _ in self._values(kind)])
         shares = 1 / counts if len(counts) else np.zeros(0)
         unit = sizes.category / np.sqrt(1 - shares)
         others = np.full(len(self._with_gaps(schema.categories)), sizes.category)
@@ -159,24 +157,23 @@ class Encoding:
 
     @cached_property
     def blocks(self) -> dict[str, np.ndarray]:
-        """Indices of the features of each column alone, without its pairs."""
+        """Indices of the features of each column alone and of its parts, without its pairs."""
         schema, at = self.schema, 0
         found: dict[str, list[int]] = {name: [] for name in schema}
-        for names, size in (
-            (schema.numbers, lambda name: self.n_curves),
-            (self._with_gaps(schema.numbers), lambda name: 1),
-            (schema.categories, lambda name: len(self._values(name))),
-            (self._with_gaps(schema.categories), lambda name: 1),
-        ):
-            for name in names:
-                found[name] += range(at, at := at + size(name))
+        sizes = [(name, self.n_curves) for name in schema.numbers]
+        sizes += [(name, 1) for name in self._with_gaps(schema.numbers)]
+        sizes += [(name, len(self._values(kind))) for _, name, kind in self.flags]
+        sizes += [(name, 1) for name in self._with_gaps(schema.categories)]
+        for name, size in sizes:
+            found[name] += range(at, at := at + size)
         return {name: np.array(places, dtype=np.intp) for name, places in found.items()}
 
     @cached_property
     def groups(self) -> tuple[np.ndarray, np.ndarray]:
         """Group of each feature, a column or pair of columns, (n_features,); and shares of groups.
 
-        The shares are those of each group in the largest squared norm of a row.
+        The shares are those of each group in the largest squared norm of a row. Parts of dates are
+        the last groups.
         """
         sizes, kinds = self._sizes, self._kinds
         of = np.empty(self.n_features, dtype=np.intp)
@@ -187,13 +184,28 @@ class Encoding:
         of[self.n_features - pairs.size * sizes.pairs.size :] = len(alone) + np.repeat(
             np.arange(pairs.size), sizes.pairs.size
         )
-        squares = np.append(alone, pairs) ** 2
+        parts = self.parts.values()
+        for i, at in enumerate(parts, start=len(alone) + pairs.size):
+            of[at] = i
+        squares = np.concatenate([alone, pairs, np.full(len(parts), sizes.category)]) ** 2
         return of, squares / squares.sum()
 
+    @cached_property
+    def parts(self) -> dict[str, np.ndarray]:
+        """Indices of the features of each part of a date, which are those of its column too."""
+        first = self.n_curves * len(self.schema.numbers)
+        first += len(self._with_gaps(self.schema.numbers))
+        ends = first + np.cumsum([len(self._values(kind)) for *_, kind in self.flags])
+        own = zip(self.flags, np.append(first, ends), ends, strict=False)
+        return {a: np.arange(i, j) for (a, column, _), i, j in own if a != column}
+
     def shares_of_columns(self, shares: np.ndarray) -> dict[str, float]:
-        """Shares of the single columns in their sum, for shares of columns and pairs (g,)."""
+        """Shares of the single columns in their sum, for shares of columns and pairs (g,).
+
+        Those of parts of dates are left out.
+        """
         found = dict(zip(self.schema, shares.tolist(), strict=False))
-        for pair, share in zip(self._pairs, shares[len(found) :].tolist(), strict=True):
+        for pair, share in zip(self._pairs, shares[len(found) :].tolist(), strict=False):
             for name in pair:
                 found[name] += share / 2
         total = sum(found.values())
@@ -208,6 +220,25 @@ class Encoding:
     def _kinds(self) -> dict[str, Any]:
         return dict(self.schema)
 
+    @cached_property
+    def flags(self) -> list[tuple[str, str, Any]]:
+        """Name, column and kind of each category, and of each part of a date after these."""
+        return [(a, a, self._kinds[a]) for a in self.schema.categories] + _parts(self.schema)
+
+    def codes(self, numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Codes of categories and of parts of dates, of rows with numbers (d, m) and codes (c, m).
+
+        A missing date has unknown parts.
+        """
+        own = dict(zip(self.schema.numbers, numbers, strict=True))
+        more = []
+        for name in self.schema.numbers:
+            for _, code_of in self._kinds[name]._parts.values():
+                there = ~np.isnan(own[name])
+                days = np.floor(np.where(there, own[name], 0)).astype(np.int64)
+                more.append(np.where(there, code_of(days), UNKNOWN))
+        return np.concatenate([codes, more], dtype=codes.dtype, casting="unsafe") if more else codes
+
     def _with_gaps(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if self._kinds[name].missing)
 
@@ -216,9 +247,9 @@ class Encoding:
             return f"{name}:cos{j}"
         return name if j == 1 else f"{name}:poly{j}"
 
-    def _values(self, name: str) -> tuple[Any, ...]:
+    def _values(self, kind: Any) -> tuple[Any, ...]:
         """Values of a category that have a feature: of two values, one determines the other."""
-        values = self._kinds[name].values
+        values = kind.values
         return values[:1] if self.decay is None and len(values) == 2 else values
 
     @cached_property
@@ -234,7 +265,7 @@ class Encoding:
         few = self._of_pair
         if self.decay is None:
             return _Sizes(np.ones(self.n_curves), 1.0, 1.0, np.ones((few, few)))
-        d, c = len(self.schema.numbers), len(self.schema.categories)
+        d, c = len(self.schema.numbers), len(self.flags)
         share = _PAIRS_SHARE if self._pairs else 0.0
         unit = _SHRUNK * np.sqrt((1 - share) / (_NUMBER**2 * d + _CATEGORY**2 * c))
         part = _SHRUNK * np.sqrt(share / max(1, len(self._pairs)))
@@ -280,9 +311,9 @@ class Encoding:
         for name in self._with_gaps(schema.numbers):
             columns[end] = sizes.gap * gaps[schema.numbers.index(name)]
             end += 1
-        for name, own in zip(schema.categories, codes, strict=True):
-            start, end = end, end + len(self._values(name))
-            _write_category(own, len(self._kinds[name].values), sizes.category, columns[start:end])
+        for (*_, kind), own in zip(self.flags, self.codes(numbers, codes), strict=True):
+            start, end = end, end + len(self._values(kind))
+            _write_category(own, len(kind.values), sizes.category, columns[start:end])
         for name in self._with_gaps(schema.categories):
             own = codes[schema.categories.index(name)]
             columns[end] = sizes.category * (own == self._kinds[name]._gap)
@@ -321,11 +352,21 @@ class Encoding:
         return scaled
 
     def numbers_at(self, name: str, places: np.ndarray) -> np.ndarray:
-        """Numbers of a column at places from 0 to 1 on its scale."""
+        """Numbers of a column at places from 0 to 1 on its scale, whole ones for days."""
         low, high = dict(self.ranges)[name]
         if self._kinds[name].log:
             places = off_log(places, low, high)
-        return np.clip(low + (high - low) * places, low, high)
+        found = np.clip(low + (high - low) * places, low, high)
+        return np.round(found) if self._kinds[name]._parts else found
+
+
+def _parts(schema: Schema) -> list[tuple[str, str, Any]]:
+    """Name, column and kind of all that follows from dates: "visit:month" of "visit"."""
+    return [
+        (f"{name}:{part}", name, Categories(tuple(values)))
+        for name in schema.numbers
+        for part, (values, _) in schema[name]._parts.items()
+    ]
 
 
 class _Ranges(Form):
@@ -476,6 +517,7 @@ def _level_sizes(schema: Schema) -> np.ndarray:
     d = len(schema.numbers)
     others = sum(kind.missing for kind in kinds.values())
     others += sum(len(kinds[name].values) for name in schema.categories)
+    others += sum(len(kind.values) for *_, kind in _parts(schema))
     pairs = d * (d - 1) // 2
     sizes = np.diff(_DEGREES, prepend=0) * d
     return np.array([sizes[0] + others, *sizes[1:], pairs, (_OF_PAIR**2 - 1) * pairs])

@@ -70,7 +70,7 @@ def is_formed(encoding: Encoding, n_records: int) -> bool:
 def formed_rows(table: Table, encoding: Encoding) -> FormedRows:
     """Encoded rows of a table that are formed when they are used."""
     form = _Forming(encoding)
-    codes = np.ascontiguousarray(table.codes.T)
+    codes = np.ascontiguousarray(encoding.codes(table.numbers.T, table.codes.T))
     return FormedRows([form.first(table.numbers.T), codes], form, form.layout)
 
 
@@ -82,24 +82,24 @@ class _Forming:
     """
 
     def __init__(self, encoding: Encoding):
-        schema, kinds = encoding.schema, encoding._kinds
+        schema, kinds = encoding.schema, [kind for *_, kind in encoding.flags]
         self._encoding, self._cosines = encoding, encoding.curves == "cosines"
         self._gaps = [schema.numbers.index(name) for name in encoding._with_gaps(schema.numbers)]
         # An entry of a category is an indicator of one value of one column, less the share of this
         # value among all values where the code is known.
         of, values, parts, self._blocks = [], [], [], []
-        for i, name in enumerate(schema.categories):
-            own = range(len(encoding._values(name)))
+        for i, kind in enumerate(kinds):
+            own = range(len(encoding._values(kind)))
             self._blocks.append(slice(len(of), len(of) + len(own)))
             of += [i for _ in own]
             values += own
-            parts += [1 / len(kinds[name].values) for _ in own]
+            parts += [1 / len(kind.values) for _ in own]
         for name in encoding._with_gaps(schema.categories):
             of.append(schema.categories.index(name))
-            values.append(kinds[name]._gap)
+            values.append(encoding._kinds[name]._gap)
             parts.append(0.0)
         self._of = np.array(of, dtype=np.intp)
-        self._values = np.array(values, dtype=type_of_codes(kinds.values()))[:, None]
+        self._values = np.array(values, dtype=type_of_codes(kinds))[:, None]
         self._parts = np.array(parts, dtype=np.float32)[:, None]
         self._few = encoding._of_pair if encoding._pairs else 0
         end = len(schema.numbers) * encoding.n_curves

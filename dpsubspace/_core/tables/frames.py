@@ -109,7 +109,7 @@ def typical_of(column: Any) -> Any:
     dtype = column.type if hasattr(column, "dictionary_encode") else column.dtype
     name = re.split(r"[(\[]", str(dtype))[0].lower()
     if _TEXT.fullmatch(name):
-        return np.array([""])
+        return np.array(["2000-01-01"])  # any text, which is a date as well
     if _WHOLE.fullmatch(name):
         return np.array([0])
     return column.iloc[:0] if hasattr(column, "iloc") else column[:0]
@@ -140,6 +140,24 @@ def read_column(column: Any, label: str) -> Numeric | Coded:
     if isinstance(dtype, np.dtype) and not (dtype.kind == "O" and hasattr(column, "factorize")):
         return _of_numpy(np.asarray(column), label)
     return _of_pandas(column, label)
+
+
+def times_of(column: Any) -> tuple[np.ndarray | None, bool]:
+    """Times of a column of a type for dates or times, and whether they have a zone.
+
+    None for columns of other types, which may still hold dates.
+    """
+    of_arrow = hasattr(column, "dictionary_encode")
+    dtype = column.type if of_arrow else column.dtype
+    inner = getattr(dtype, "pyarrow_dtype", dtype)  # of a column of Arrow in pandas
+    if getattr(inner, "tz", None) or getattr(inner, "time_zone", None):
+        return None, True
+    if not re.match(r"date|timestamp", str(dtype).lower()):
+        return None, False
+    if of_arrow:
+        return _joined(column), False
+    # NumPy would make Python's objects of Arrow's dates.
+    return np.asarray(column if inner is dtype else column.astype("datetime64[s]")), False
 
 
 def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
@@ -279,7 +297,8 @@ def refused(label: str, what: str) -> ValueError:
     """Error for a column whose values are neither numbers nor categories."""
     way_out = {
         "dates or times": (
-            "turn them into a number, such as the days since a date that is public, or into text of"
+            "write Date(first, last), of dpsubspace.tables, in the schema, or turn them into a"
+            " number, such as the days since a date that is public, or into text of"
             " a few categories, such as the year"
         ),
         "durations": "turn them into a number of days or hours",

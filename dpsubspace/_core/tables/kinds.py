@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from numbers import Integral, Real
@@ -13,7 +13,23 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from dpsubspace._core.ground.checks import check_bool, shown
-from dpsubspace._core.tables.frames import INEXACT, Coded, Numeric, refused, what_is
+from dpsubspace._core.tables.dates import (
+    MONTHS,
+    WEEKDAYS,
+    day_of,
+    month_of,
+    read_dates,
+    text_of,
+    weekday_of,
+)
+from dpsubspace._core.tables.frames import (
+    INEXACT,
+    Coded,
+    Numeric,
+    read_column,
+    refused,
+    what_is,
+)
 from dpsubspace._names import public
 from dpsubspace.exceptions import PrivacyWarning, warn
 
@@ -23,6 +39,9 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 _LARGEST = 1e50
 
 _FLOAT_MAX = sys.float_info.max
+
+# Days that a date can be, which has a year from 1 to 9999.
+_FIRST_DAY, _LAST_DAY = day_of("0001-01-01"), day_of("9999-12-31")
 
 # Range of made-up rows where that of the private ones is to be estimated.
 _SOME_RANGE = (0.0, 100.0)
@@ -44,6 +63,9 @@ class Kind:
 
     _in_files: ClassVar[str]  # Name of the kind in files, which have all of its fields
     _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
+    # Categories that follow from the numbers of a column: their values, and what gives the codes.
+    _parts: ClassVar[Mapping[str, tuple[Sequence[str], Callable[[np.ndarray], np.ndarray]]]] = {}
+    _read: ClassVar[Callable[[Any, str], Any]] = staticmethod(read_column)
     log: bool = False  # Whether differences matter more among small values than among large ones
     missing: bool  # Whether values can be missing
 
@@ -60,6 +82,14 @@ class Kind:
     def _with_missing(self) -> str:
         """Code that declares the same kind with missing values."""
         return repr(replace(cast(Any, self), missing=True))
+
+    def _said(self, value: float) -> str:
+        """Write a number of the column for people."""
+        return f"{value:g}" if isinstance(value, np.floating) else repr(value)
+
+    def _shown(self, values: np.ndarray) -> np.ndarray:
+        """Convert numbers of the column for people and plots."""
+        return values
 
     def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
         """Write a column as numbers into `out`; ValueError that starts with `label` for others."""
@@ -132,6 +162,8 @@ class Range(Kind):
             raise ValueError(
                 "Range(low, high) takes two finite numbers with low < high and at most"
                 f" {_LARGEST:g} in size, got low={shown(self.low)} and high={shown(self.high)}."
+                + " Dates have Date(first, last), of dpsubspace.tables."
+                * any(isinstance(day_of(end), int) for end in (self.low, self.high))
             )
         _keep(self, low=ends[0], high=ends[1])
         _keep_flags(self, "log", "missing")
@@ -249,7 +281,89 @@ class Categories(Kind):
         return f"Categories({list(self.values)!r}{_flags(self, ', ')})"
 
 
-KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories)
+@public
+@dataclass(frozen=True, repr=False)
+class Date(Kind):
+    """A column of dates whose first and last day are public.
+
+    A date is one number, the days from the first one, and models learn from its month and its
+    weekday as well. Dates outside of the range are moved to its nearer end. A time of day is cut
+    off, and times with a time zone are refused.
+
+    Parameters
+    ----------
+    first : str, date, datetime or datetime64
+        First day that is told apart from others, such as ``"2020-01-01"``. It must come from public
+        knowledge, such as the years of a study. It is kept as text.
+    last : str, date, datetime or datetime64
+        Last day that is told apart from others.
+    missing : bool, default=False
+        Whether values can be missing. A missing value is then a state of its own, and nothing is
+        filled in. Missing values that were not declared are an error.
+
+    See Also
+    --------
+    Range : A column of numbers whose range is public.
+    Schema : What is public about all columns of a table.
+
+    Notes
+    -----
+    Columns can be dates or times of NumPy, pandas, Polars and Arrow, Python's dates, or text such
+    as ``"2024-05-31"``. In a :class:`TableEncoder` the days are encoded as those of a
+    :class:`Range`, and month and weekday as :class:`Categories` with 12 and 7 values; a missing
+    date has no month and no weekday. All three follow from the date of the row, after it was moved
+    to the range. So a row with a date counts as one with a number and two categories, and has the
+    same bound on its norm. Summaries, counts and coefficients use the days alone.
+
+    Examples
+    --------
+    >>> from dpsubspace.tables import Date
+    >>> Date("2020-01-01", "2024-12-31", missing=True)
+    Date('2020-01-01', '2024-12-31', missing=True)
+    """
+
+    _in_files = "date"
+    _parts: ClassVar = {"month": (MONTHS, month_of), "weekday": (WEEKDAYS, weekday_of)}
+    _read = staticmethod(read_dates)
+
+    first: str
+    last: str
+    missing: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        days = [day_of(end) for end in (self.first, self.last)]
+        first, last = (day if isinstance(day, int) else math.nan for day in days)
+        if not _FIRST_DAY <= first < last <= _LAST_DAY:
+            raise ValueError(
+                "Date(first, last) takes two dates without a time zone, the earlier one first, such"
+                f" as Date('2020-01-01', '2024-12-31'), got first={shown(self.first)} and"
+                f" last={shown(self.last)}."
+            )
+        _keep(self, first=text_of(first), last=text_of(last))
+        _keep_flags(self, "missing")
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """First and last day, in days since 1970-01-01."""
+        return cast(int, day_of(self.first)), cast(int, day_of(self.last))
+
+    def _said(self, value: float) -> str:
+        """Write a day as a date."""
+        return text_of(value)
+
+    def _shown(self, values: np.ndarray) -> np.ndarray:
+        """Convert days to dates."""
+        return values.astype("datetime64[D]")
+
+    def _drawn(self, n: int, rng: np.random.Generator) -> Any:
+        """Draw `n` days of the range."""
+        return self._shown(super()._drawn(n, rng)).astype("datetime64[s]")
+
+    def __repr__(self) -> str:
+        return f"Date({self.first!r}, {self.last!r}{_flags(self, ', ')})"
+
+
+KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories, Date)
 
 
 def type_of_codes(kinds: Iterable[Any]) -> np.dtype:

@@ -61,7 +61,6 @@ from dpsubspace._core.tables.frames import (
     holds_floats,
     n_rows,
     names_of,
-    read_column,
     typical_of,
 )
 from dpsubspace._core.tables.kinds import (
@@ -79,8 +78,9 @@ from dpsubspace.exceptions import PrivacyWarning, warn
 
 _FORMAT = "urn:dpsubspace:table-schema:1"
 
-# Share of missing values in made-up columns that declare them.
-_GONE = 0.1
+# Share of missing values in made-up columns that declare them; and a part of the seed of such rows,
+# so that what a user draws with the same seed beside them does not follow from them.
+_GONE, _OWN = 0.1, 55
 
 # A schema of more than one line is printed with a line for each column.
 _LINE = 88
@@ -316,7 +316,8 @@ class Schema(Mapping[str, Kind]):
         check_integer("n", n, low=1)
         if random_state is not None:
             check_integer("random_state", random_state, low=0)
-        rng, columns = np.random.default_rng(random_state), {}
+        seed = None if random_state is None else [random_state, _OWN]
+        rng, columns = np.random.default_rng(seed), {}
         for name, kind in self.items():
             column = pd.Series(kind._drawn(n, rng), name=name)
             gone = rng.random(n) < _GONE * kind.missing
@@ -623,17 +624,17 @@ def read_table(
     written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
     try:
         for column, kind in schema.items():
-            kind._write(*_read(columns, column, name), written[column])
+            kind._write(*_read(columns, column, kind, name), written[column])
     except ValueError:
         _check_all_types(columns, schema, name)
         raise
     return Table(numbers, codes)
 
 
-def _read(columns: Mapping[str, Any], column: str, name: str) -> tuple[Any, str]:
+def _read(columns: Mapping[str, Any], column: str, kind: Kind, name: str) -> tuple[Any, str]:
     """Return a column, and its name in messages."""
     label = f"Column {shown(column)} of `{name}`"
-    return read_column(columns[column], label), label
+    return kind._read(columns[column], label), label
 
 
 def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> None:
@@ -645,7 +646,7 @@ def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> N
     wrong, typical = [], {column: typical_of(values) for column, values in columns.items()}
     for column, kind in schema.items():
         try:
-            found, label = _read(typical, column, name)
+            found, label = _read(typical, column, kind, name)
             kind._write(found, label, np.empty(len(typical[column])))
         except ValueError as error:
             wrong.append(error)
