@@ -54,6 +54,7 @@ SUBJECTS = {
             "Range",
             "PrivateRange",
             "Categories",
+            "Date",
         ],
     ),
     "calibration": (

@@ -252,7 +252,8 @@ def private_counts(
         ones, on the logarithmic scale of a column with ``log=True``), or their public edges. A cell
         holds its lower edge and not its upper one. The first and the last also hold all numbers
         beyond them, and are called ``"(-inf, 40)"`` and ``"[80, inf)"`` where the range of the
-        schema goes on there. A dict is by column. It has no effect on columns of categories.
+        schema goes on there. Those of dates are dates, and cells begin on whole days. A dict is by
+        column. It has no effect on columns of categories.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.

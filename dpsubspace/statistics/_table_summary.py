@@ -352,7 +352,8 @@ def private_summary(
         Private rows. An array must have the columns of the schema, in its order.
     schema : Schema or dict
         What is public about the columns: see :class:`Schema`. All of its columns are summarised,
-        and columns of numbers need a public :class:`Range`.
+        and columns of numbers need a public :class:`Range`. Numbers of a :class:`Date` are days,
+        and are printed as dates.
     by : str or None, default=None
         Column of categories in the schema. Each of its categories has numbers of its own.
     epsilon : float, default=1.0

@@ -49,7 +49,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     """Encode a raw table for a private linear model, by a schema of what is public about it.
 
     Every number becomes a few cosines of it, from which a linear model learns a curve; every
-    category becomes a column of its own; and a declared missing value becomes an indicator. Rows
+    category becomes a column of its own; a date becomes a number of days, a month and a weekday;
+    and a declared missing value becomes an indicator. Rows
     come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
     unless the schema has columns whose range is to be estimated (:class:`PrivateRange`). Then all
     of `epsilon` is. It also decides how fine the encoding is: more rows and a larger budget carry
@@ -60,9 +61,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     Parameters
     ----------
     schema : Schema or dict
-        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`
-        or a :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
-        Columns that it does not name are dropped, and ``fit`` says so.
+        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`,
+        a :class:`Date` or a :class:`Categories`. A pair of numbers is short for a range, and a list
+        for categories. Columns that it does not name are dropped, and ``fit`` says so.
     interactions : bool, "auto" or "learned", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
@@ -92,7 +93,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     schema_ : Schema
         The schema, in its long form.
     ranges_ : dict
-        Range (low, high) of each number, declared or estimated, by the name of the column.
+        Range (low, high) of each number, declared or estimated, by the name of the column. That of
+        dates is in days since 1970-01-01.
     privacy_ : PrivacyGuarantee
         What the fit cost (nothing, where no range is estimated privately), and what its guarantee
         assumes. Set just before the first release.
@@ -123,14 +125,17 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     A number u on its range, from 0 to 1, becomes ``cos(pi j u)`` with weights that fall like
     ``1 / j``, for j up to 8, or 16 where ``n_samples`` is above 4,000 times the noise multiplier of
     `epsilon`; below 100 times, weights fall a little faster. A category becomes a centred indicator
-    for each value; one that the schema does not name becomes zeros. Because rows keep a norm of at
+    for each value; one that the schema does not name becomes zeros. Month and weekday of a date are
+    such categories; those of a missing date are zeros. Because rows keep a norm of at
     most 1, more features do not mean more noise in the scores, and the fine features only begin to
     matter where the budget lets them. Each column has a share of the squared norm of a row: four
-    parts for a number, and one for a category. :class:`DPSGDClassifier`, :class:`DPSGDFClassifier`
-    and :class:`DPSGDRegressor` in a :func:`tabular_pipeline` begin with these shares and change
-    them four times, after 15, 25, 40 and 55 % of their steps. A column keeps at least 15 % of its
-    share, and the rest goes to columns in proportion to the norm of the weights that were released
-    so far, less their noise.
+    parts for a number, and one for a category. A date has six, four of its days and one each of its
+    month and its weekday, so that d numbers, c categories and t dates are divided by ``sqrt(4 d + c
+    + 6 t)``, the largest norm that they could have; pairs of numbers take a part of it.
+    :class:`DPSGDClassifier`, :class:`DPSGDFClassifier` and :class:`DPSGDRegressor` in a
+    :func:`tabular_pipeline` begin with these shares and change them four times, after 15, 25, 40
+    and 55 % of their steps. A column keeps at least 15 % of its share, and the rest goes to columns
+    in proportion to the norm of the weights that were released so far, less their noise.
 
     With ``interactions="learned"`` these three models add 600 random features of up to 16 numbers
     after a quarter of their steps: cosines and sines of sums of these numbers, each times a random
@@ -271,7 +276,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         Returns
         -------
         ndarray of shape (n_features_out,)
-            Such as "age:cos1", "age:missing" and "ward=A".
+            Such as "age:cos1", "age:missing", "ward=A" and "admitted:month=Jan".
         """
         check_is_fitted(self, "encoding_")
         return np.array(self.encoding_.names, dtype=object)

@@ -183,6 +183,7 @@ def check_calibration(page, printed, folder):
 def check_schema(page, printed, folder):
     assert page["estimated"].privacy_.epsilon == pytest.approx(1.0, abs=1e-3)
     assert page["same"] == page["Schema"](page["schema"])
+    assert "datetime64[s]" in printed
 
 
 def check_landing(page, printed, folder):

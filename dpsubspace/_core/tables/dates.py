@@ -15,6 +15,9 @@ from dpsubspace._core.tables.frames import Numeric, read_column, times_of, what_
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
+# Days of Python's dates, whose years are 1 to 9999.
+FIRST_DAY, LAST_DAY = (each.toordinal() - _EPOCH for each in (datetime.date.min, datetime.date.max))
+
 # Words for what is no date.
 _NO_DATE, _ZONE = "text that is no date of the form 2024-05-31", "times with a time zone"
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from dpsubspace._core.ground.checks import check_bool, shown
 from dpsubspace._core.tables.dates import (
+    FIRST_DAY,
+    LAST_DAY,
     MONTHS,
     WEEKDAYS,
     day_of,
@@ -40,9 +42,6 @@ _LARGEST = 1e50
 
 _FLOAT_MAX = sys.float_info.max
 
-# Days that a date can be, which has a year from 1 to 9999.
-_FIRST_DAY, _LAST_DAY = day_of("0001-01-01"), day_of("9999-12-31")
-
 # Range of made-up rows where that of the private ones is to be estimated.
 _SOME_RANGE = (0.0, 100.0)
 
@@ -65,7 +64,6 @@ class Kind:
     _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
     # Categories that follow from the numbers of a column: their values, and what gives the codes.
     _parts: ClassVar[Mapping[str, tuple[Sequence[str], Callable[[np.ndarray], np.ndarray]]]] = {}
-    _read: ClassVar[Callable[[Any, str], Any]] = staticmethod(read_column)
     log: bool = False  # Whether differences matter more among small values than among large ones
     missing: bool  # Whether values can be missing
 
@@ -78,6 +76,11 @@ class Kind:
     def _gap(self) -> float:
         """Value that represents a missing one."""
         return MISSING if self._categorical else math.nan
+
+    @staticmethod
+    def _read(column: Any, label: str) -> Numeric | Coded:
+        """Read a column of any library; ValueError that starts with `label` if that fails."""
+        return read_column(column, label)
 
     def _with_missing(self) -> str:
         """Code that declares the same kind with missing values."""
@@ -324,7 +327,6 @@ class Date(Kind):
 
     _in_files = "date"
     _parts: ClassVar = {"month": (MONTHS, month_of), "weekday": (WEEKDAYS, weekday_of)}
-    _read = staticmethod(read_dates)
 
     first: str
     last: str
@@ -333,7 +335,7 @@ class Date(Kind):
     def __post_init__(self) -> None:
         days = [day_of(end) for end in (self.first, self.last)]
         first, last = (day if isinstance(day, int) else math.nan for day in days)
-        if not _FIRST_DAY <= first < last <= _LAST_DAY:
+        if not FIRST_DAY <= first < last <= LAST_DAY:
             raise ValueError(
                 "Date(first, last) takes two dates without a time zone, the earlier one first, such"
                 f" as Date('2020-01-01', '2024-12-31'), got first={shown(self.first)} and"
@@ -341,6 +343,11 @@ class Date(Kind):
             )
         _keep(self, first=text_of(first), last=text_of(last))
         _keep_flags(self, "missing")
+
+    @staticmethod
+    def _read(column: Any, label: str) -> Numeric:
+        """Read a column of dates of any library as days."""
+        return read_dates(column, label)
 
     @property
     def _ends(self) -> tuple[int, int]:

@@ -105,14 +105,14 @@ class Schema(Mapping[str, Kind]):
 
     Parameters
     ----------
-    columns : dict of str to Range, PrivateRange or Categories
+    columns : dict of str to Range, PrivateRange, Date or Categories
         The columns by name, in the order in which they are encoded. A tuple of two numbers is
         short for :class:`Range`, and a list is short for :class:`Categories`.
 
     Attributes
     ----------
     numbers : tuple of str
-        Names of the columns with a range, public or private, in order.
+        Names of the columns with a range, public or private, and of those with dates, in order.
     categories : tuple of str
         Names of the columns with categories, in order.
     private_ranges : tuple of str
@@ -122,6 +122,7 @@ class Schema(Mapping[str, Kind]):
     --------
     Range : A column of numbers whose range is public.
     PrivateRange : A column of numbers whose range is estimated privately.
+    Date : A column of dates whose first and last day are public.
     Categories : A column with a few values that are known.
 
     Notes
@@ -202,7 +203,7 @@ class Schema(Mapping[str, Kind]):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the columns with a range, public or private, in order."""
+        """Names of the columns with a range, public or private, and with dates, in order."""
         return tuple(name for name, kind in self.items() if not kind._categorical)
 
     @property
@@ -290,12 +291,12 @@ class Schema(Mapping[str, Kind]):
         Returns
         -------
         DataFrame of n rows
-            A data frame of pandas with the columns of the schema, in its order. Numbers are spread
-            evenly over their range, on a logarithmic scale where the schema has ``log=True``, and
-            are whole numbers where both ends are written as such. Where a range is to be estimated
-            privately, nothing is known of it, and numbers lie between 0 and 100. Categories
-            all have the same chance. A tenth of the values is missing in columns that declare
-            missing values.
+            A data frame of pandas with the columns of the schema, in its order. Numbers and dates
+            are spread evenly over their range, on a logarithmic scale where the schema has
+            ``log=True``, and are whole numbers where both ends are written as such. Where a range
+            is to be estimated privately, nothing is known of it, and numbers lie between 0 and 100.
+            Categories all have the same chance. A tenth of the values is missing in columns that
+            declare missing values.
 
         Notes
         -----
@@ -397,8 +398,9 @@ class Schema(Mapping[str, Kind]):
         Schema
             For a column of numbers a :class:`Range` around its values, rounded outward to two
             digits of its width, with ``log=True`` where the middle value lies in its lowest tenth.
-            For text, True and False, and types of the library for categories, :class:`Categories`
-            with the values that occur. Both have ``missing=True`` where values are missing.
+            For dates, :class:`Date` around them, likewise. For text, True and False, and types of
+            the library for categories, :class:`Categories` with the values that occur. All have
+            ``missing=True`` where values are missing.
 
         Raises
         ------
