@@ -87,7 +87,7 @@ def mixed(n, seed=0):
             "code": rng.integers(0, 6, n).astype(np.float32),
             "flag": rng.random(n) < 0.3,
             "place": [f"place {i}" for i in rng.integers(0, 210, n)],
-            "admitted": np.datetime64("2019-12-01") + rng.integers(0, 1600 * 86400, n),
+            "admitted": np.datetime64("2019-12-01T00:00:00") + rng.integers(0, 1600 * 86400, n),
             "born": (np.datetime64("1929-01-01") + rng.integers(0, 29_000, n)).astype(str),
         }
     )

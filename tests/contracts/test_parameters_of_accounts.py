@@ -42,7 +42,7 @@ from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_epsilon, audit_estimator
 from dpsubspace.budget import PrivacyGuarantee, privacy_event, share_budget
 from dpsubspace.reports import PrivacyReport
-from dpsubspace.tables import TableEncoder
+from dpsubspace.tables import Date, TableEncoder
 
 with literally():
     X, Y = blobs(n=60, n_classes=2)
@@ -309,6 +309,11 @@ WALKS = [
     ),
     walk_of(
         Categories, encoded(lambda **o: Categories(("x", "y"), **o), ["x", "y"]), {"missing": True}
+    ),
+    walk_of(
+        Date,
+        encoded(lambda **o: Date("2020-01-01", "2020-12-31", **o), ["2020-01-05", "2020-07-01"]),
+        {"missing": True},
     ),
     walk_of(Schema, checked, {"y": FRAME["b"]}, method="check"),
     walk_of(

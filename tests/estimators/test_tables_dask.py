@@ -278,7 +278,7 @@ REFUSED = {
     ),
     "dates": (
         partitions(FRAME.assign(dose=pd.Timestamp("2020-01-01"))),
-        "Column 'dose' of `X` holds dates or times: turn them into a number, such as the days",
+        r"Column 'dose' of `X` holds dates or times: write Date\(first, last\)",
     ),
     "numbers as wards": (
         partitions(FRAME.assign(ward=1)),

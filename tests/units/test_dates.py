@@ -121,6 +121,10 @@ def test_a_missing_date_has_one_indicator_and_no_month():
 
 
 def test_columns_without_any_date_are_missing():
+    assert (
+        len(read_table(pa.table({"visit": pa.chunked_array([], pa.date32())}), VISIT, empty=True))
+        == 0
+    )
     for values, kind in (([None] * 3, object), ([np.nan] * 3, float), ([], "datetime64[s]")):
         found = read_table(of_pandas(values, kind), VISIT, empty=True)
         assert np.isnan(found.numbers).all() and len(found) == len(values)

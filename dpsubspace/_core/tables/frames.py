@@ -143,7 +143,7 @@ def read_column(column: Any, label: str) -> Numeric | Coded:
 
 
 def times_of(column: Any) -> tuple[np.ndarray | None, bool]:
-    """Times of a column of a type for dates or times, and whether they have a zone.
+    """Days of a column of a type for dates or times, and whether it has a time zone.
 
     None for columns of other types, which may still hold dates.
     """
@@ -154,10 +154,11 @@ def times_of(column: Any) -> tuple[np.ndarray | None, bool]:
         return None, True
     if not re.match(r"date|timestamp", str(dtype).lower()):
         return None, False
-    if of_arrow:
-        return _joined(column), False
+    if of_arrow:  # without a chunk, it has no type for NumPy
+        return _joined(column).astype("datetime64[D]"), False
     # NumPy would make Python's objects of Arrow's dates.
-    return np.asarray(column if inner is dtype else column.astype("datetime64[s]")), False
+    times = np.asarray(column if inner is dtype else column.astype("datetime64[s]"))
+    return times.astype("datetime64[D]"), False
 
 
 def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
