@@ -5,7 +5,7 @@ Predict from a saved model without this package
 ``model.to_json("model.json")`` writes a fitted model as JSON; ``docs/model_format.md`` says what is
 in it. The functions below read a private classifier of a table from such a file and predict with
 NumPy alone, as a service could that must not install anything else. They know of ranges,
-categories, missing values, logarithmic scales from 0 on, and pairs of columns.
+categories, dates, missing values, logarithmic scales from 0 on, and pairs of columns.
 """
 
 import json
@@ -25,24 +25,42 @@ def place(x, low, high, log):
     return np.log1p(steep * u) / np.log1p(steep) if log else u
 
 
+def days(dates):
+    """Count days since 1970-01-01: NaN where a date is missing."""
+    found = np.asarray(dates, dtype="datetime64[D]")
+    return np.where(np.isnat(found), np.nan, found.astype(float))
+
+
+def calendar(x):
+    """Mark the months of days and then the weekdays, January and Monday first."""
+    dates = np.where(np.isnan(x), 0, x).astype("datetime64[D]")
+    months, weekdays = dates.astype("datetime64[M]").astype(int) % 12, (x + 3) % 7
+    months = np.where(np.isnan(x), -1, months)
+    return [months == np.arange(12)[:, None], weekdays == np.arange(7)[:, None]]
+
+
 def encoded(columns, encoding):
     """Encode columns of a table, by their names, as rows of features."""
     kinds = {kind["name"]: kind for kind in encoding["schema"]["columns"]}
     numbers = [name for name, kind in kinds.items() if kind["kind"] != "categories"]
     others, shrunk = [name for name in kinds if name not in numbers], 1 - 2.0**-22
     pairs = [(a, b) for i, a in enumerate(numbers) for b in numbers[i + 1 :]] * encoding["pairs"]
-    unit = shrunk * ((0.7 if pairs else 1) / (4 * len(numbers) + len(others))) ** 0.5
+    dates = [name for name in numbers if kinds[name]["kind"] == "date"]
+    weight = 4 * len(numbers) + len(others) + 2 * len(dates)
+    unit = shrunk * ((0.7 if pairs else 1) / weight) ** 0.5
     j = np.arange(1, encoding["n_curves"] + 1)
     sizes = 2 * unit * j ** -encoding["decay"] / np.linalg.norm(j ** -encoding["decay"])
-    curves, gaps, values, empty = {}, [], [], []
+    curves, gaps, flags, values, empty = {}, [], [], [], []
     for name in numbers:
-        x = np.asarray(columns[name], dtype=float)
-        u = place(x, *encoding["ranges"][name], kinds[name]["log"])
+        x = days(columns[name]) if name in dates else np.asarray(columns[name], dtype=float)
+        u = place(x, *encoding["ranges"][name], kinds[name].get("log"))
+        flags += calendar(np.clip(x, *encoding["ranges"][name])) if name in dates else []
         curves[name] = np.where(np.isnan(x), 0, np.cos(np.pi * np.outer(j, u)))
         gaps += [2 * unit * np.isnan(x)[None]] * kinds[name]["missing"]
-    for name in others:
-        one = np.array([[x == value for x in columns[name]] for value in kinds[name]["values"]])
+    own = [[[x == value for x in columns[a]] for value in kinds[a]["values"]] for a in others]
+    for one in map(np.array, own + flags):
         values.append(unit / (1 - 1 / len(one)) ** 0.5 * (one - one.any(axis=0) / len(one)))
+    for name in others:
         gone = [[x is None or x != x for x in columns[name]]]
         empty += [unit * np.array(gone)] * kinds[name]["missing"]
     few = np.outer([1, 0.5], [1, 0.5]) / 1.25 * shrunk * (0.3 / max(1, len(pairs))) ** 0.5

@@ -274,7 +274,7 @@ def test_rows_travel_as_the_schema_reads_them_and_not_encoded(monkeypatch):
         model = fitted("classes", "zero_out", partitions(TABLE))
     width = len(model[0].encoding_.names)
     leaves = [part.value.leaves for part in cluster.parts[-2:]]
-    assert width > 200 and {some["rows"].shape[1] for some in leaves} == {3}
+    assert width > 200 and {some["rows"].shape[1] for some in leaves} == {5}
     assert {some["codes"].dtype for some in leaves} == {np.dtype(np.int16)}
     before, after = cluster.sent[:2], cluster.sent[2:]
     assert any(b"patient 17" in sent for _, sent in before)  # in the graph that rows are read from

@@ -115,9 +115,11 @@ def table(n=600):
             "dose": rng.exponential(size=n),
             "ward": rng.choice(["u", "v", "w"], size=n),
             "grade": rng.choice([1, 2], size=n),
+            "visit": np.datetime64("2019-12-01") + rng.integers(0, 700, size=n),
         }
     )
     frame.loc[::7, "dose"] = np.nan
+    frame.loc[::9, "visit"] = np.datetime64("NaT")
     return frame
 
 
@@ -127,6 +129,7 @@ SCHEMA = Schema(
         "dose": Range(0, 50, log=True, missing=True),
         "ward": ["u", "v", "w"],
         "grade": dpsubspace.Categories([1, 2]),
+        "visit": dpsubspace.tables.Date("2020-01-01", "2021-06-30", missing=True),
     }
 )
 PRIVATE = {**SCHEMA, "dose": dpsubspace.PrivateRange(missing=True)}
@@ -188,7 +191,7 @@ COMPOSITES = {
 
 
 def rows_for(model):
-    return table() if getattr(model, "n_features_in_", 4) == 4 else blobs(200, 3, 2)[0]
+    return table() if getattr(model, "n_features_in_", 5) == 5 else blobs(200, 3, 2)[0]
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
@@ -455,7 +458,7 @@ def test_files_say_what_they_are(linear):
 
 
 def test_the_example_reads_tables_with_numpy_alone():
-    """Its functions, without the part that makes a model: pairs, gaps, and a logarithmic scale."""
+    """Its functions, without the part that makes a model: pairs, gaps, dates, and logarithms."""
     path = Path(__file__).parents[2] / "examples" / "models" / "plain_numpy_reader.py"
     code = path.read_text(encoding="utf-8").partition("# %%")[0]
     assert not re.search("import (?!json|numpy)", code)
