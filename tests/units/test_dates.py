@@ -222,6 +222,8 @@ def test_other_kinds_name_it():
     for ends in (("1995-01-01", "1999-12-31"), (date(1995, 1, 1), date(1999, 12, 31))):
         with pytest.raises(ValueError, match=r"Dates have Date\(first, last\)"):
             Range(*ends)
+        with pytest.raises(ValueError, match=r"tuple is short .*Dates have Date\(first, last\)"):
+            Schema({"visit": ends})
     with pytest.raises(ValueError, match=r"write Date\(first, last\), of dpsubspace.tables"):
         read_table(of_pandas(TIMES, None), Schema({"visit": (0, 9)}))
 

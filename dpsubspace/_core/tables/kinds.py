@@ -165,8 +165,7 @@ class Range(Kind):
             raise ValueError(
                 "Range(low, high) takes two finite numbers with low < high and at most"
                 f" {_LARGEST:g} in size, got low={shown(self.low)} and high={shown(self.high)}."
-                + " Dates have Date(first, last), of dpsubspace.tables."
-                * any(isinstance(day_of(end), int) for end in (self.low, self.high))
+                + about_dates(self.low, self.high)
             )
         _keep(self, low=ends[0], high=ends[1])
         _keep_flags(self, "log", "missing")
@@ -472,6 +471,12 @@ _COMPUTED = (
     " guarantee covers what they tell: take them from a code book or from common sense. If they are"
     " public, write them as plain values, or let Schema.from_public read them from public rows."
 )
+
+
+def about_dates(*ends: Any) -> str:
+    """Advice where ends of a range are dates."""
+    found = any(isinstance(day_of(end), int) for end in ends)
+    return " Dates have Date(first, last), of dpsubspace.tables." if found else ""
 
 
 def _is_number(value: Any) -> bool:

@@ -68,6 +68,7 @@ from dpsubspace._core.tables.kinds import (
     Categories,
     Kind,
     Range,
+    about_dates,
     check_told_apart,
     family,
     plain,
@@ -463,7 +464,7 @@ def _kind(name: str, kind: Any) -> Kind:
     if isinstance(kind, tuple) and (len(kind) != 2 or not all(numbers)):
         raise ValueError(
             f"{about}: a tuple is short for a range and must be two numbers, (low, high). A list is"
-            " short for categories."
+            f" short for categories.{about_dates(*kind)}"
         )
     if isinstance(kind, list) and len(kind) == 2 and all(numbers):
         ends, pair = shown(sorted(kind))[1:-1], shown(kind)[1:-1]
