@@ -253,6 +253,15 @@ def _day(number):
     return found.isoformat() if number % 3 == 0 else found
 
 
+DAY = dpsubspace.tables.Date("1969-11-01", "1970-12-31", missing=True)
+
+
+def _days(column, gone):
+    """Dates of numbers, a hundredth each, which are missing in some rows."""
+    days = np.clip(np.nan_to_num(column) * 100, -9e5, 9e5).astype(int)
+    return np.where(gone, None, [_day(each) for each in days])
+
+
 def tabular(X, target, random_state, *, groups=None, **options):
     """Fit of a table whose first column is estimated privately and whose second has gaps.
 
@@ -277,9 +286,8 @@ def tabular(X, target, random_state, *, groups=None, **options):
     if not options.get("free"):
         frame[0] = np.where(odd, frame[0], np.nan)
     if options.get("dates"):
-        day = np.clip(np.nan_to_num(X[:, 2]) * 100, -9e5, 9e5).astype(int)
-        frame.append(np.where(odd, None, [_day(each) for each in day]))
-        schema["day"] = dpsubspace.tables.Date("1969-11-01", "1970-12-31", missing=True)
+        frame.append(_days(X[:, 2], odd))
+        schema["day"] = DAY
     if options.get("alone"):
         schema |= {"gaps": dpsubspace.PrivateRange(missing=True), "low": dpsubspace.PrivateRange()}
     frame = np.array(frame, dtype=object).T
@@ -310,19 +318,23 @@ def tabular(X, target, random_state, *, groups=None, **options):
     return fitted
 
 
-def counted(X, target, random_state, **options):
+def counted(X, target, random_state, *, dates=False, **options):
     """Counts or a summary of a table with gaps, whose columns are all made of the rows."""
     X = np.asarray(X, dtype=np.float64)
     letters = np.where(X[:, 3] > 0, "a", np.where(X[:, 3] > -2, "b", "d"))
     gaps = np.where(X[:, -1] % 2 > 1, np.nan, X[:, 1])
     words = np.where(X[:, 2] > 1, "x", np.where(X[:, 0] % 2 > 1, None, "y"))
-    frame = np.array([X[:, 0], gaps, letters, words], dtype=object).T
+    frame = [X[:, 0], gaps, letters, words]
     schema = {
         "plain": (-9, 9),
         "gaps": dpsubspace.Range(-3, 3, log=True, missing=True),
         "letter": ["a", "b"],
         "word": dpsubspace.Categories(["x", "y"], missing=True),
     }
+    if dates:
+        frame.append(_days(X[:, 2], np.isnan(gaps)))
+        schema["day"] = DAY
+    frame = np.array(frame, dtype=object).T
     budget = {"epsilon": target.epsilon, "delta": target.delta}
     budget["neighboring_relation"] = target.neighboring_relation
     called = dpsubspace.private_counts if "columns" in options else dpsubspace.private_summary
@@ -334,6 +346,7 @@ COUNTED = {
     # As many cells as tell a wrong factor of the noise.
     "gaps": {"columns": "gaps", "bins": [-2 + i / 16 for i in range(64)]},
     "letters": {"columns": ["letter", "gaps", "word"], "bins": 3},
+    "dates": {"columns": "day", "bins": 70, "dates": True},
 }
 # At such a level Gaussian noise has shorter intervals, and is taken.
 OFTEN = {"delta": 0.003, "level": 1 - 1e-7, "epsilon": 0.5}
@@ -807,7 +820,11 @@ CASES += [
     Case(
         "private_summary",
         counted,
-        {"plain": {"by": "letter"}, "whole": {"by": None}},
+        {
+            "plain": {"by": "letter"},
+            "whole": {"by": None},
+            "dates": {"by": "letter", "dates": True},
+        },
         {"epsilon": 3.0},
         n=60,
         sparse=False,
