@@ -45,6 +45,8 @@ def draw_landing(model, X, y):
     """What the model of the first page learned, one column below the other."""
     figure, axes = plt.subplots(3, 1, figsize=(4.5, 4.2), layout="constrained")
     ShapeDisplay.from_estimator(model.set_params(random_state=0).fit(X, y), ax=axes)
+    figure.supylabel(axes[0].get_ylabel(), fontsize="medium")  # too long for one of the axes
+    axes[0].set_ylabel("")
     for each in axes:  # the display takes them for one row
         each.tick_params(labelleft=True)
     save(figure, "landing.svg")
@@ -89,7 +91,7 @@ if __name__ == "__main__":
     plt.switch_backend("agg")
     warnings.simplefilter("ignore", PrivacyWarning)  # small budgets, and seeds
     names = page("index.md", 1)
-    draw_landing(names["model"], names["data"].data[list(names["schema"])], names["kind"])
+    draw_landing(names["model"], names["X"], names["y"])
     names = page("tables.md", 2)
     schema, stays, new = names["schema"], names["stays"], names["hospital"](2000, 1)
     columns = list(schema)
