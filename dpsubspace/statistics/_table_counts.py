@@ -29,7 +29,7 @@ from dpsubspace._core.tables.cells import (
     read_columns,
     warn_of_unlisted,
 )
-from dpsubspace._core.tables.schema import as_schema
+from dpsubspace._core.tables.schema import as_schema, warn_of_persons
 from dpsubspace._names import imported, public
 from dpsubspace.statistics._printed_tables import as_html, as_text, with_notes
 
@@ -275,7 +275,8 @@ def private_counts(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one row: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows, and a column
+        outside the schema with a name such as "patient_id" then draws a warning.
 
     Returns
     -------
@@ -366,6 +367,7 @@ def private_counts(
             " counted: take fewer columns, or fewer `bins`."
         )
     table, part = read_columns(frame, schema, names, groups)
+    warn_of_persons(frame, schema, groups)
     records = check_groups(groups, table.numbers)
     target, kind = least_noise(target, records.n, float(level))
     plan, noise = CountsPlan(target, kind, part, axes, float(level)), as_noise(random_state)

@@ -25,7 +25,7 @@ from dpsubspace._core.rows.records import check_groups
 from dpsubspace._core.statistics.quantiles import refuse_exact_quantiles
 from dpsubspace._core.tables.cells import NO_GROUP, NO_VALUE, UNLISTED, warn_of_unlisted
 from dpsubspace._core.tables.dates import text_of
-from dpsubspace._core.tables.schema import as_schema, read_anywhere
+from dpsubspace._core.tables.schema import as_schema, read_anywhere, warn_of_persons
 from dpsubspace._names import public
 from dpsubspace.statistics._printed_tables import as_html, as_text, with_notes
 
@@ -378,7 +378,8 @@ def private_summary(
         Who each row belongs to, in numbers or text. All rows of one person are then protected
         together: the unit of the guarantee is the person, and the number of persons takes the
         place of the number of rows in everything that follows from it. A person's rows count
-        as one row: each of ten rows counts for a tenth. None protects single rows.
+        as one row: each of ten rows counts for a tenth. None protects single rows, and a column
+        outside the schema with a name such as "patient_id" then draws a warning.
 
     Returns
     -------
@@ -464,6 +465,7 @@ def private_summary(
     schema = as_schema(schema)
     plan = SummaryPlan.of(target, schema, by, float(level))
     table = read_anywhere(frame, schema, name="frame", groups=groups)
+    warn_of_persons(frame, schema, groups)
     records = check_groups(groups, table.numbers)
     if schema.numbers:
         refuse_exact_quantiles(target, table.numbers)

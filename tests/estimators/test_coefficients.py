@@ -18,6 +18,8 @@ from dpsubspace import (
     PrivateRange,
     Range,
     private_coefficients,
+    private_counts,
+    private_summary,
 )
 from dpsubspace._core.accounting.guarantee import footnote
 from dpsubspace._core.plans.coefficients import Term
@@ -891,6 +893,24 @@ def test_other_names_are_no_names_of_persons(name):
         private_coefficients(persons, explaining, "stay", epsilon=math.inf)
     assert "samples of independent persons, and n counts persons." in str(found)
     assert "; 1,000 persons." in str(found)
+
+
+@pytest.mark.parametrize("released", ["summary", "counts"])
+def test_names_of_persons_are_told_of_by_summaries_and_counts(released):
+    frame = patients(50).assign(patient_id=1)
+
+    def release(**groups):
+        if released == "summary":
+            return private_summary(frame, schema("ward"), epsilon=1.0, **groups)
+        return private_counts(frame, schema("ward"), "ward", epsilon=1.0, **groups)
+
+    with PrivacyLedger(2.0, 1e-5) as ledger:
+        with pytest.warns(PrivacyWarning, match="the table has 'patient_id'"):
+            release()
+        assert ledger.epsilon() > 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the table has")
+        release(groups=np.arange(50))
 
 
 def test_names_of_persons_are_seen_in_files(tmp_path):
