@@ -761,8 +761,10 @@ def private_coefficients(
     wide scale: half of the range of the target for half of the range of a column or a category, and
     2 in log-odds and logarithms of rates; for a number at least 0.4 of that half of the range of
     the target, and 0.8 in log-odds and logarithms of rates, for one standard deviation of the
-    column, as far as noise shows it. It counts only where noise hides them. Where log-odds of rows,
-    or logarithms of rates, are known less well than to about 1, intervals have no ends. For
+    column, as far as noise shows it. It counts only where noise hides them. An interval that would
+    rest on the prior for the most part, as that of a column that another one repeats, or be ten
+    times as long as its deviation, has no ends. It has none either where log-odds of rows, or
+    logarithms of rates, are known less well than to about 1. For
     ``epsilon=float("inf")`` estimates are those of least squares or maximum likelihood, with
     intervals by the sandwich covariance.
 
