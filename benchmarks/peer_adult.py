@@ -4,8 +4,8 @@
 taken to be public. Everything is as it comes, but that the peer gets rows divided by their own
 norm, which is what our classifiers do with rows, with ``data_norm=1`` and steps enough to converge.
 diffprivlib splits nothing here (there are two classes), claims pure epsilon (delta 0) and names no
-neighbours; ours have delta 1e-5 and hide whether a row was used. The commonest class is 0.764 of
-the test rows.
+neighbours; ours have delta 1e-5 and hide whether a row was used. By its open report 104, its noise
+may be too small for its epsilon. The commonest class is 0.764 of the test rows.
 
 Each library runs in its own environment.
 

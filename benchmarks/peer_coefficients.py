@@ -4,9 +4,9 @@ The population "gauss" of _coefficient_populations.py, with 10,000 rows and 10 c
 intervals of 95 %; its truth is the fit to a million rows. "statsmodels" has no privacy: least
 squares with deviations of HC1, and maximum likelihood. "diffprivlib" is fitted to each of `draws`
 bootstrap samples with an equal part of epsilon, of which the interval has the middle 95 %; its
-bounds are those of the schema. "coef_std_" is that of `DPLinearRegression`, which its docstring
-says is too narrow: the estimate with 1.96 deviations on either side. `length` is the median over
-that of statsmodels.
+bounds are those of the schema, and by its open reports 104 and 105 its noise may be too small for
+its epsilon. "coef_std_" is that of `DPLinearRegression`, which its docstring says is too narrow:
+the estimate with 1.96 deviations on either side. `length` is the median over that of statsmodels.
 
 usage: python benchmarks/peer_coefficients.py statsmodels diffprivlib coef_std --seeds 20
 """

@@ -8,7 +8,8 @@ tabular_pipeline       of this package, with its default model
 linear, not private    scikit-learn's behind a column for each category and numbers in [0, 1]
 DP-EBM                 of interpret
 diffprivlib, forest    RandomForestClassifier, with ten trees
-diffprivlib, linear    LogisticRegression of rows of norm at most 1, or LinearRegression
+diffprivlib, linear    LogisticRegression of rows of norm at most 1, or LinearRegression, by
+                       whose open reports 104 and 105 the noise may be too small for epsilon
 Opacus                 a linear layer with ghost clipping, 20 epochs of Poisson batches of 512 rows
 
 usage: python benchmarks/peer_fits.py '{"method": "Opacus", "task": "classes", "given": FILE, ...}'

@@ -2,6 +2,7 @@
 
 It claims pure epsilon (delta 0). It adds Laplace noise to the coefficients of a quadratic
 objective, gets columns and targets on [-1, 1] by their public ranges, and is as it comes besides.
+By its open reports 104 and 105, its noise may be too small for its epsilon.
 repro_regression.py starts this script with a job, and reads a line of JSON for every cell.
 
 usage: pip install diffprivlib==0.6.6 scikit-learn==1.7.2            # an environment apart
