@@ -6,7 +6,7 @@ a user would have to write between a table and a peer, such as a column for each
 
 tabular_pipeline       of this package, with its default model
 linear, not private    scikit-learn's behind a column for each category and numbers in [0, 1]
-DP-EBM                 of interpret
+DP-EBM                 of interpret, with the names of 0.7.8 (see peer_tables.py)
 diffprivlib, forest    RandomForestClassifier, with ten trees
 diffprivlib, linear    LogisticRegression of rows of norm at most 1, or LinearRegression, by
                        whose open reports 104 and 105 the noise may be too small for epsilon

@@ -6,7 +6,8 @@ numbers are given. The peers take no missing values: these are the middle of the
 as it comes.
 
 DP-EBM       of interpret. The range of the target is given. Which categories there are, it finds
-             with a part of its budget. Its noise has no seed.
+             with a part of its budget. Its noise has no seed. After 0.7.8 its classes are called
+             DPEBMClassifier and DPEBMRegressor; its sources of August 2026 take the old names, too.
 the forest   RandomForestClassifier of diffprivlib, for classes only, with pure epsilon (delta 0).
              Classes are given. It takes numbers: a category is its place in the schema, and a value
              that is unknown or missing is 0. It has 10 trees by default, and 100 in the example of
