@@ -147,7 +147,7 @@ def recorded(fit, rows):
     privacy = getattr(fitted, "privacy_", None) or getattr(fitted, "privacy", None)
     return {
         "seen": seen_in(fitted, rows),
-        "privacy": str(privacy),
+        "privacy": privacy.details() if hasattr(privacy, "details") else str(privacy),
         "event": repr(getattr(privacy, "event", None)),
         "warnings": [f"{w.category.__name__}: {w.message}" for w in caught],
         "releases": order,

@@ -495,7 +495,7 @@ _TAKEN_AS_PUBLIC = (
     "what each fit or release took to be public, such as the number of records, the names of the"
     " columns, all settings but the seed, and labels, which may have been read from the private"
     " rows: the ledger does not keep this list, but the guarantee of each model or release has it"
-    " (print(model.privacy_))"
+    " (print(model.privacy_.details()))"
 )
 _SEEDED_LEDGER = (
     "the ledger allows fits with predictable noise (allow_seeded=True), which is meant for"

@@ -178,7 +178,8 @@ def test_no_message_tells_how_many_rows_persons_have(name, mistake):
             told += [str(error), str(error.__cause__), str(error.__context__)]
     told += [str(warning.message) for warning in caught]
     if "as many" not in mistake:
-        told += [repr(model), str(getattr(model, "privacy_", ""))]
+        told += [repr(model)]
+        told += [model.privacy_.details()] if hasattr(model, "privacy_") else []
     numbers = {int(number) for text in told for number in re.findall(r"\d+", text)}
     assert not numbers & {HIDDEN - 1, HIDDEN, HIDDEN + 1}, told
     assert not any("as long as" in text for text in told)
@@ -251,7 +252,7 @@ def test_a_display_in_a_notebook_names_nobody():
     X, y, groups = people(np.full(30, 4), 2)
     names = np.char.add("somebody", groups.astype(str))
     model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=names)
-    shown = model._repr_html_() + repr(model) + str(model.privacy_)
+    shown = model._repr_html_() + repr(model) + model.privacy_.details()
     assert "somebody" not in shown and "personal_coef_" not in shown
     assert "somebody" not in model.public_part().__repr__()
 

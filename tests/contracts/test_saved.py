@@ -41,7 +41,10 @@ def test_no_model_needs_dp_accounting_to_be_loaded(case):
     if hasattr(fitted, "privacy_"):
         loaded = pickle.loads(text).privacy_
         assert "event" not in vars(loaded)
-        assert str(loaded) == str(fitted.privacy_) and loaded.to_json() == fitted.privacy_.to_json()
+        assert (
+            loaded.details() == fitted.privacy_.details()
+            and loaded.to_json() == fitted.privacy_.to_json()
+        )
         assert loaded == fitted.privacy_ and repr(loaded) == repr(fitted.privacy_)
 
 
@@ -88,4 +91,4 @@ def test_pickles_with_events_in_them_are_read():
     old = {**vars(GUARANTEE)}
     found = PrivacyGuarantee.__new__(PrivacyGuarantee)
     found.__setstate__(old)
-    assert found.event == old["event"] and "Gaussian noise" in str(found)
+    assert found.event == old["event"] and "Gaussian noise" in found.details()

@@ -71,7 +71,7 @@ def test_json_of_every_estimator_predicts_to_the_last_bit(case, setting):
     read = load(written)
     assert_answers_alike(model, read, X)
     assert read.to_json() == written
-    assert (read.privacy_, str(read.privacy_)) == (model.privacy_, str(model.privacy_))
+    assert (read.privacy_, read.privacy_.details()) == (model.privacy_, model.privacy_.details())
 
 
 @pytest.mark.parametrize(("case", "setting"), fits())

@@ -367,7 +367,7 @@ def test_public_rows_reach_every_fold_whole(routing, public_fits, model, floor):
     result = cross_validate(model.set_params(random_state=0), X, y, **options)
     assert public_fits == [([(50, 5)], 50)] * 3
     assert np.mean(result["test_score"]) > floor
-    assert all("50 rows of X_public" in str(e.privacy_) for e in result["estimator"])
+    assert all("50 rows of X_public" in e.privacy_.details() for e in result["estimator"])
     grid = GridSearchCV(model, {"n_components": [0, 2]}, cv=2).fit(X, y, **params)
     assert len(public_fits) == 3 + 2 * 2 + 1 and public_fits[-1] == ([(50, 5)], 50)
     assert grid.best_estimator_.privacy_.epsilon == 9.0

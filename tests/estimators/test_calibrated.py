@@ -145,7 +145,9 @@ def test_persons_count_and_not_rows():
     X, y = binary(9000, 0.4)
     groups = np.arange(9000) // 3
     fitted = DPCalibratedClassifier(MODEL, random_state=0).fit(X, y, groups=groups)
-    assert fitted.privacy_.unit == "person" and "number of persons (3000)" in str(fitted.privacy_)
+    assert (
+        fitted.privacy_.unit == "person" and "number of persons (3000)" in fitted.privacy_.details()
+    )
     assert abs(np.log(fitted.slope_ / 0.4)) < 0.3
     with pytest.warns(PrivacyWarning, match="10 persons"):
         DPCalibratedClassifier(MODEL).fit(X, y, groups=np.arange(9000) % 10)

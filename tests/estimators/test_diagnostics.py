@@ -104,7 +104,7 @@ def test_noise_is_said_and_errors_stay_in_order(relation):
     unit_noise = Target(1.0, 1e-5, relation).multiplier(300) / 300
     unit_noise *= 1.0 if relation == "zero_out" else math.sqrt(0.5)
     np.testing.assert_allclose(found.noise, unit_noise * np.sqrt([1, 2, 3, 4]), rtol=1e-6)
-    assert guarantee.epsilon == 1.0 and "80 rows of X_public" in str(guarantee)
+    assert guarantee.epsilon == 1.0 and "80 rows of X_public" in guarantee.details()
     with pytest.warns(PrivacyWarning, match="the noise of the last error"):
         found, _ = private_projection_error(X, PUBLIC, epsilon=0.001, n_components=[*range(1, 13)])
     assert (found.error >= 0).all() and (found.error <= 1).all()

@@ -362,7 +362,7 @@ def test_a_union_is_a_candidate():
     candidates = {"noise": NOISE, "both": (HELD_OUT[:half], HELD_OUT[half:])}
     choice = select_public(candidates, PRIVATE, epsilon=1.0)
     assert choice.name == choice.value == "both" and choice == ("both", choice.privacy)
-    assert "1194 rows of 2 public sets" in str(choice.privacy)
+    assert "1194 rows of 2 public sets" in choice.privacy.details()
     scorer = GSDScorer(n_components=4, epsilon=5.0).fit(PRIVATE)
     stacked = scorer.distance(np.concatenate(candidates["both"]))
     assert scorer.distance(candidates["both"]) == stacked == scorer.rank(candidates)["both"]

@@ -363,7 +363,7 @@ def test_fitted_models_pickle(Classifier):
     model = Classifier(epsilon=5.0, random_state=0).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
-    assert str(again.privacy_) == str(model.privacy_)
+    assert again.privacy_.details() == model.privacy_.details()
 
 
 def test_predict_before_fit():

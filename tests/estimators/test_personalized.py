@@ -59,7 +59,7 @@ def test_personal_models_beat_one_model_and_the_persons_alone():
 def test_the_guarantee_is_joint_and_of_persons():
     X, y, groups, _ = people(100)
     model = PersonalizedLinearRegression(random_state=0).fit(X, y, groups=groups)
-    text = str(model.privacy_)
+    text = model.privacy_.details()
     assert "jointly differentially private per person" in text and "public_part()" in text
     assert "number of persons (100)" in text and str(len(X)) not in text
     assert model.privacy_event(100, 6) == model.privacy_.event
@@ -179,7 +179,7 @@ def test_public_tasks_tell_directions_and_cost_nothing():
     without = PersonalizedLinearRegression(**options).fit(*own, groups=groups[train])
     scores = [m.score(*new, groups=groups[~train]) for m in (with_public, without)]
     assert scores[0] > scores[1] + 0.05
-    assert "public" in str(with_public.privacy_).lower()
+    assert "public" in with_public.privacy_.details().lower()
 
 
 def test_without_privacy_the_shared_model_is_weighted_least_squares():

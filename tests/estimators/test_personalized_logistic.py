@@ -129,7 +129,7 @@ def test_the_guarantee_is_joint_and_of_persons():
     ledger = PrivacyLedger(epsilon=2.0, delta=1e-5, unit="person")
     model = PersonalizedLogisticRegression(bounds=(-4, 4))
     ledger.fit(model, X, y, groups=groups)
-    text = str(model.privacy_)
+    text = model.privacy_.details()
     assert "jointly differentially private per person" in text and "public_part()" in text
     assert "set of labels (2, read from y)" in text and str(len(X)) not in text
     assert model.privacy_event(100, 5) == model.privacy_.event

@@ -504,7 +504,7 @@ def test_all_metrics_together_cost_what_one_of_them_costs():
     for asked in (names, "accuracy"):
         guarantee = private_score(Linear(), X, y, metric=asked, epsilon=0.7, delta=0.0).privacy_
         assert guarantee.epsilon == 0.7 and guarantee.delta == 0 and guarantee.secure
-    assert "Laplace noise" in str(guarantee) and "the model" in guarantee.public
+    assert "Laplace noise" in guarantee.details() and "the model" in guarantee.public
 
 
 def test_a_score_is_a_number_with_an_interval():

@@ -143,7 +143,7 @@ def test_given_bounds_cost_nothing():
         scaler = BoundedScaler(bounds, random_state=0).fit(X)
         assert is_free(scaler.privacy_.event) and scaler.privacy_.epsilon == 0
         assert scaler.privacy_.secure and scaler.privacy_event() == scaler.privacy_.event
-        assert "nothing that depends on the records" in str(scaler.privacy_)
+        assert "nothing that depends on the records" in scaler.privacy_.details()
     np.testing.assert_array_equal(scaler.data_max_, np.full(5, 2000))
 
 

@@ -291,7 +291,7 @@ def test_neighbours_move_every_release_of_a_table_by_its_bound_at_most(
             here = private_summary(frame, SCHEMA, groups=one, **options)
         with releases(monkeypatch, first) as second:
             there = private_summary(other, SCHEMA, groups=two, **options)
-        assert here.entries == there.entries and str(here.privacy_) == str(there.privacy_)
+        assert here.entries == there.entries and here.privacy_.details() == there.privacy_.details()
         for place, ((total, _, _), (moved, _, _)) in enumerate(zip(first, second, strict=True)):
             name = ("counts", "moments", "quantiles")[min(place, 2)]
             bound = total.norm_bound if relation == "zero_out" else total.replace_bound

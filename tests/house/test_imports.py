@@ -114,7 +114,7 @@ def test_a_saved_model_predicts_and_prints_its_guarantee_without_dp_accounting(t
     """Reports, and what adds up events, say what is missing."""
     X = np.random.default_rng(0).normal(size=(200, 3))
     model = DPSGDFClassifier(epsilon=5.0, random_state=0).fit(X, X[:, 0] > 0)
-    (tmp_path / "model").write_bytes(pickle.dumps([model, X, str(model.privacy_)]))
+    (tmp_path / "model").write_bytes(pickle.dumps([model, X, model.privacy_.details()]))
     code = f"""
 import pickle
 import sys
@@ -123,7 +123,7 @@ for name in ("dp_accounting", "attr", "attrs", "tree", "absl", "mpmath"):
     sys.modules[name] = None
 model, X, said = pickle.loads(Path({str(tmp_path / "model")!r}).read_bytes())
 assert model.predict(X).any() and model.predict_proba(X).shape == (200, 2)
-assert str(model.privacy_) == said and "Gaussian noise" in repr(model.privacy_)
+assert model.privacy_.details() == said and "Gaussian noise" in repr(model.privacy_)
 model.privacy_.to_json({str(tmp_path / "json")!r})
 assert "Gaussian noise" in model._repr_html_() and repr(model)
 model = pickle.loads(pickle.dumps(model))

@@ -1,5 +1,6 @@
 """Events, calibration, the guarantee and the ledger."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -201,9 +202,29 @@ GUARANTEE = PrivacyGuarantee(
 
 
 def test_statement_names_all_that_it_rests_on():
-    text = str(GUARANTEE)
+    text = GUARANTEE.details()
     for part in ("delta = 1e-05", "per row", "zero_out", "100 x", "37.3", "seed", "a < b"):
         assert part in text
+
+
+@pytest.mark.parametrize("weaker", ["", "secure", "joint", "epsilon", "infinite"])
+def test_the_short_form_has_three_lines_and_says_what_makes_it_weaker(weaker):
+    said = replace(GUARANTEE, secure=True)
+    changed = {"secure": False, "joint": True, "epsilon": 30.0, "infinite": math.inf}
+    name = "epsilon" if weaker == "infinite" else weaker
+    said = replace(said, **({name: changed[weaker]} if weaker else {}))
+    first, *others = str(said).splitlines()
+    assert first == said.details().splitlines()[0] == json.loads(said.to_json())["statement"]
+    assert len(others) == (1 if weaker == "infinite" else 2) and ".details()" in others[-1]
+    assert "multiplier" not in str(said) and "100 x" in said.details()
+    words = {
+        "secure": ("unless the seed is known", "not to be published"),
+        "joint": ("jointly", "publish public_part() alone"),
+        "epsilon": ("no meaningful protection",),
+        "infinite": ("NOT private",),
+    }
+    for key, parts in words.items():
+        assert all((part in str(said)) == (key == weaker) for part in parts)
 
 
 def test_statement_never_rounds_epsilon_down():

@@ -735,7 +735,7 @@ def test_a_guarantee_without_a_delta_says_so():
         secure=True,
     )
     assert "(epsilon = 1)-differentially private per row" in str(guarantee)
-    assert "delta" not in str(guarantee)
+    assert "delta" not in guarantee.details()
     book = PrivacyLedger(epsilon=1.0, delta=1e-5)
     book.charge(guarantee)
     assert book.epsilon() < 0.7  # eight draws, at the ledger's delta

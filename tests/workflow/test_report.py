@@ -528,7 +528,7 @@ def test_an_epsilon_that_protects_nobody_is_said_to():
     for epsilon in (1.0, 10.0):
         report = privacy_report(fitted(epsilon=epsilon))
         assert report.verdict.startswith("Differentially private: ")
-        assert "protection" not in str(fitted(epsilon=epsilon).privacy_)
+        assert "protection" not in fitted(epsilon=epsilon).privacy_.details()
         assert "is weak protection" not in " ".join(str(report).split())
 
 

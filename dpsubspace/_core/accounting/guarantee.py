@@ -51,7 +51,7 @@ def package_version() -> str:
 def as_fields(guarantee: Any, model_file: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     entries: dict[str, Any] = {
         "schema": SCHEMA,
-        "statement": str(guarantee).partition("\n")[0],
+        "statement": guarantee._headline(),
         "of": guarantee.of,
         "epsilon": finite(guarantee.epsilon),
         "delta": guarantee.delta,
@@ -219,6 +219,7 @@ def weakness(epsilon: float) -> str:
 
 # The guarantee on a fitted model ------------------------------------------------------------
 
+_JOINT = "publish public_part() alone: the rest has models of single persons"
 _LOADED = "_loaded"  # attribute of an unpickled guarantee: its event as JSON, and in words
 
 
@@ -273,8 +274,10 @@ class PrivacyGuarantee:
 
     Notes
     -----
-    ``print(model.privacy_)`` is the statement in words; notebooks show it as a table, and
-    ``model.privacy_.to_json(path)`` writes it to be read without this package. An epsilon above 10
+    ``print(model.privacy_)`` is the statement and what it covers, in three lines.
+    ``print(model.privacy_.details())`` says also what it assumes and what was released; notebooks
+    show that as a table, and ``model.privacy_.to_json(path)`` writes it to be read without this
+    package. An epsilon above 10
     is called weak there, and one above 20 no meaningful protection: at 20, one guess of 485
     million may become as likely as not (and Ponomareva et al., "How to DP-fy ML", JAIR 77, 2023,
     call all above 10 "weak to no").
@@ -286,6 +289,12 @@ class PrivacyGuarantee:
     >>> X, y = load_digits(return_X_y=True)
     >>> model = DPSGDClassifier(epsilon=1.0, random_state=0).fit(X, y)
     >>> print(model.privacy_)  # doctest: +NORMALIZE_WHITESPACE
+    (epsilon = 1, delta = 1e-05)-differentially private per row, unless the seed is known or
+    used again
+      covers this fit only: no other step, score or fit on the same records; seeded, so not to be
+      published
+      what it assumes, and what was released: .details()
+    >>> print(model.privacy_.details())  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row, unless the seed is known or
     used again
       meaning     for those who do not know the seed, leaving out any one row changes the
@@ -423,20 +432,22 @@ class PrivacyGuarantee:
         words = RELATION_IN_WORDS[relation]
         if self.unit != "row":
             words = RELATION_OF_PERSONS[relation].format(unit=self.unit)
-        what = "call" if self.of.startswith(("private_", "select_")) else "fit"
         released = ("released", self._written_event()[1])
         if self.epsilon == math.inf:
             return [released]
-        joint = ("joint", "publish public_part() alone: the rest has models of single persons")
         return [
             ("meaning", self._meaning()),
-            *([joint] if self.joint else []),
-            ("covers", f"this {what} only: no other step, score or fit on the same records"),
+            *([("joint", _JOINT)] if self.joint else []),
+            ("covers", self._covers()),
             ("public", ", ".join(self.public)),
             ("randomness", randomness),
             ("neighbours", f"{relation}: {words}"),
             released,
         ]
+
+    def _covers(self) -> str:
+        what = "call" if self.of.startswith(("private_", "select_")) else "fit"
+        return f"this {what} only: no other step, score or fit on the same records"
 
     def _meaning(self) -> str:
         """Summary of the guarantee in one line; bounds are rounded up."""
@@ -468,6 +479,32 @@ class PrivacyGuarantee:
         return f"{said}: {weak}" if weak else said
 
     def __str__(self) -> str:
+        if self.epsilon == math.inf:
+            return f"{self._headline()}\n  what was released: .details()"
+        # What makes it weaker is said here, too: the short form is never better than the long one.
+        covers = [f"covers {self._covers()}"]
+        covers += [_JOINT] if self.joint else []
+        covers += [] if self.secure else ["seeded, so not to be published"]
+        more = "what it assumes, and what was released: .details()"
+        return f"{self._headline()}\n  {'; '.join(covers)}\n  {more}"
+
+    def details(self) -> str:
+        """Return the whole guarantee in words, a line for each thing that it rests on.
+
+        Returns
+        -------
+        str
+            The statement, what it means and covers, what it assumes to be public, where the
+            randomness comes from, which tables it compares, and what was released with how much
+            noise.
+
+        Examples
+        --------
+        >>> from dpsubspace.statistics import private_mean
+        >>> mean = private_mean([18 + i % 70 for i in range(5000)], bounds=(0, 110), epsilon=1.0)
+        >>> print(mean.privacy_.details().splitlines()[1])  # doctest: +ELLIPSIS
+          meaning     leaving out any one row changes the probability of any result by at most ...
+        """
         return "\n".join([self._headline(), *(f"  {k:<11} {v}" for k, v in self._rows())])
 
     def _repr_html_(self) -> str:
