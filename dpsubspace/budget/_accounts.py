@@ -21,7 +21,7 @@ from dpsubspace._core.accounting.cost import (
 from dpsubspace._core.accounting.events import is_free, rounded
 from dpsubspace._core.fits.call import seeding_ensemble
 from dpsubspace.budget._filter import BudgetSplit, Charge, Sums, Terms
-from dpsubspace.budget._journal import LedgerEntry
+from dpsubspace.budget._journal import LedgerEntry, readable
 from dpsubspace.exceptions import PrivacyBudgetError, PrivacyError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class ChargedEvents:
             kept = "an earlier charge" if len(self.entries) == 1 else "earlier charges, the last"
             message.append(
                 f"Nothing was recorded for this one, and the ledger keeps {kept} of"
-                f" {last.label or 'no name'} ({last.date})."
+                f" {last.label or 'no name'} ({readable(last.date)})."
             )
         else:
             message.append("Nothing was recorded.")
@@ -217,6 +217,16 @@ class ChargedEvents:
         end = "" if fit <= 1e-9 else ": see remaining()"
         either = "either for" if len(words) > 1 else "for"
         return f"What is left is enough {either} {', or for '.join(words)}{end}."
+
+    def what_is_left(self) -> str:
+        """Return what is left of the budget for fits and for scores, as a ledger prints it."""
+        kinds = [("fit", self.remaining()), ("score", self.remaining_pure())]
+        left = [
+            f"up to epsilon {rounded(epsilon, math.floor)} for one more {kind}"
+            for kind, epsilon in kinds
+            if epsilon > 1e-9
+        ]
+        return ", or ".join(left) or "nothing"
 
     def sentence(self, event: DpEvent, split: BudgetSplit | None, spent: Charge) -> str:
         """Return why `event` does not fit beside `spent`, with enough digits to see it."""

@@ -27,8 +27,9 @@ import os
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -130,9 +131,36 @@ def row_of(entry: LedgerEntry) -> dict[str, Any]:
     return {**row, "released": describe(entry.event)}
 
 
+def readable(date: str) -> str:
+    """Return a date of an entry to be read by people; as it is if it is of another form."""
+    with suppress(ValueError):
+        when = datetime.fromisoformat(date)
+        if when.tzinfo is not None:
+            return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return date
+
+
+def in_short(entry: LedgerEntry) -> str:
+    """Return what was charged, on how many records, when, and its epsilon, in one line."""
+    what = entry.label or entry.estimator or "(no label)"
+    if entry.estimator not in ("", what):
+        what += f" ({entry.estimator})"
+    if entry.n_samples is not None:
+        what += f" on {entry.n_samples:,} {entry.unit}{'s' * (entry.n_samples != 1)}"
+    epsilon = rounded(entry.epsilon, math.ceil)
+    return f"{what}, {readable(entry.date)}: epsilon {epsilon} by itself"
+
+
 def html_table(caption: str, rows: list[dict[str, Any]]) -> str:
     head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-    shown = [{**row, "own_epsilon": rounded(row["own_epsilon"], math.ceil)} for row in rows]
+    shown = [
+        {
+            **row,
+            "date": readable(row["date"]),
+            "own_epsilon": rounded(row["own_epsilon"], math.ceil),
+        }
+        for row in rows
+    ]
     cells = [
         "".join(
             f"<td>{html.escape('' if value is None else str(value))}</td>" for value in row.values()

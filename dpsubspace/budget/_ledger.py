@@ -50,6 +50,7 @@ from dpsubspace.budget._journal import (
     LedgerEntry,
     fresh,
     html_table,
+    in_short,
     new_id,
     row_of,
 )
@@ -139,8 +140,8 @@ class PrivacyLedger:
     two records in units of noise. What is not Gaussian is charged as the Gaussian mechanism
     that is at least as bad for privacy in all respects, and so costs a little more than by
     itself; ``epsilon_if_planned()`` is what all would cost together had they been fixed in
-    advance. A release without a delta is charged by its epsilon or as such a Gaussian mechanism,
-    whichever is less.
+    advance, which ``details()`` says too. A release without a delta is charged by its epsilon or as
+    such a Gaussian mechanism, whichever is less.
 
     The first charge that needs a delta fixes how much of the budget is for what: `slack`,
     `pure_epsilon`, or what was charged by its epsilon before where that is more, and the rest for
@@ -184,9 +185,11 @@ class PrivacyLedger:
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)  # doctest: +ELLIPSIS
-    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05 (unit: row, relation: zero_out)
-      first: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
-      second: 3 x (Gaussian noise, multiplier 58.98) + 100 x (Gaussian noise, multiplier 37.53)
+    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05, per row
+      first (DPSGDClassifier) on 1,797 rows, ... UTC: epsilon 1 by itself
+      second (DPSGDClassifier) on 1,797 rows, ... UTC: epsilon 1 by itself
+      left: up to epsilon ... for one more fit, or up to epsilon ... for one more score
+      how each was computed: .details()
       Not watched: what other libraries compute from the rows, such as scikit-learn's own metrics...
 
     Whatever is fitted inside of a ``with`` block is charged:
@@ -819,7 +822,7 @@ class PrivacyLedger:
         return [row_of(entry) for entry in self.entries]
 
     def _repr_html_(self) -> str:
-        caption, *_ = str(self).splitlines()
+        caption, *_ = self.details().splitlines()
         loud = "".join(
             f"<p style='color:#8a1c1c'>{html.escape(each)}</p>" for each in self._beside()
         )
@@ -852,6 +855,41 @@ class PrivacyLedger:
         return str(self)
 
     def __str__(self) -> str:
+        spent = rounded(self.epsilon(), math.ceil)
+        with self._state.held():
+            left = self._state.what_is_left()
+        return "\n".join(
+            [
+                f"PrivacyLedger: epsilon {spent} of {self.budget:.4g} spent"
+                f" at delta = {self.delta:.3g}, per {self.unit}",
+                *(f"  {in_short(entry)}" for entry in self.entries),
+                f"  left: {left}",
+                "  how each was computed: .details()",
+                *self._last_lines(),
+            ]
+        )
+
+    def details(self) -> str:
+        """Return the ledger in words, with what each entry released and how much noise it had.
+
+        Returns
+        -------
+        str
+            The total, also as it would be if all had been planned in advance, which is no
+            guarantee; each entry with its releases and their noise multipliers; and what no sum
+            counts.
+
+        Examples
+        --------
+        >>> from dpsubspace import PrivacyLedger
+        >>> from dpsubspace.statistics import private_quantile
+        >>> with PrivacyLedger(epsilon=1.0, delta=1e-5) as ledger:
+        ...     median = private_quantile([18 + i % 70 for i in range(5000)], epsilon=0.3)
+        >>> print(ledger.details())  # doctest: +ELLIPSIS
+        PrivacyLedger: epsilon 0.3 of 1 spent at delta = 1e-05 (unit: row, relation: zero_out)
+          private_quantile: ...
+          Not watched: what other libraries compute from the rows...
+        """
         spent = self.epsilon()
         lines = [
             f"PrivacyLedger: epsilon {rounded(spent, math.ceil)} of {self.budget:.4g} spent"
@@ -867,14 +905,14 @@ class PrivacyLedger:
         lines += [
             f"  {entry.label or '(no label)'}: {describe(entry.event)}" for entry in self.entries
         ]
-        failures = self.failures
-        if failures:
-            lines.append(
-                f"  failed fits that were not charged: {failures} of at most"
-                f" {self._terms.max_failures}"
-            )
-        lines += [f"  {each}" for each in [*self._beside(), UNWATCHED]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._last_lines()])
+
+    def _last_lines(self) -> list[str]:
+        """Return the lines on what no sum counts, with which both printed forms end."""
+        failures, most = self.failures, self._terms.max_failures
+        failed = f"failed fits that were not charged: {failures} of at most {most}"
+        lines = [*([failed] if failures else []), *self._beside(), UNWATCHED]
+        return [f"  {each}" for each in lines]
 
     def _beside(self) -> list[str]:
         """Return notes that a reader of the total must know, as in the verdict of its report."""

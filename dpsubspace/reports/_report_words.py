@@ -11,6 +11,7 @@ from dpsubspace._core.accounting.cost import gaussian_sq_mu
 from dpsubspace._core.accounting.events import describe, mechanisms_of, rounded
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee, weakness
 from dpsubspace.budget._filter import in_words
+from dpsubspace.budget._journal import readable
 from dpsubspace.reports._report_page import (
     FILL_IN,
     Bullets,
@@ -370,7 +371,7 @@ def _items(account: Account) -> Table:
     columns: list[tuple[str, list[str]]] = [
         ("Part", [item.name for item in account.items]),
         ("What it is", [item.what for item in account.items]),
-        ("Date", [item.date for item in account.items]),
+        ("Date", [readable(item.date) for item in account.items]),
         ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
         ("What ran", [described(item.guarantee.event) for item in account.items]),
         ("Epsilon of each", [_cost(item.guarantee.epsilon) for item in account.items]),

@@ -248,4 +248,4 @@ def test_one_ledger_counts_both(monkeypatch):
     with PrivacyLedger(epsilon=2.0, delta=1e-5) as other:
         summed_up(ROWS, **options)
         counted(ROWS, **options)
-    assert len(ledger) == 2 and str(ledger) == str(other)
+    assert len(ledger) == 2 and ledger.details() == other.details()

@@ -722,7 +722,7 @@ def test_ledger_counts_draws_beside_fits(relation):
     last = gaussian(calibrate(gaussian, epsilon=left * (1 - 1e-9), **at))
     book.charge(last, neighboring_relation=relation)
     assert 0.95 < book.epsilon() <= 1.0
-    assert "directions: 8 x (exponential mechanism, epsilon 0.05)" in str(book)
+    assert "directions: 8 x (exponential mechanism, epsilon 0.05)" in book.details()
 
 
 def test_a_guarantee_without_a_delta_says_so():

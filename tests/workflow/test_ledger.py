@@ -235,8 +235,33 @@ def test_ledger_counts_what_ran_where_it_differs_from_the_plan():
 def test_ledger_prints_its_entries():
     book = ledger()
     book.charge(gaussian(10.0), "churn", **ZERO_OUT)
-    assert "churn: Gaussian noise, multiplier 10" in str(book)
+    assert "churn: Gaussian noise, multiplier 10" in book.details()
     assert "of 1 spent" in str(book)
+
+
+@pytest.mark.parametrize("unit", ["row", "person"])
+def test_a_printed_ledger_has_a_line_for_each_entry_and_what_is_left(unit):
+    """Total, entries with sizes and times, and what is left; no multiplier and no relation."""
+    book = PrivacyLedger(epsilon=1.0, delta=1e-5, unit=unit)
+    assert str(book).splitlines()[1] == (
+        "  left: up to epsilon 1 for one more fit, or up to epsilon 1 for one more score"
+    )
+    book.charge(gaussian(10.0), "churn", **ZERO_OUT)
+    groups = {"groups": np.arange(1000)} if unit == "person" else {}
+    book.run(private_mean, np.arange(1000.0), bounds=(0, 1000), epsilon=0.2, label="ages", **groups)
+    first, churn, ages, left, more, last = str(book).splitlines()
+    assert first.endswith(f" of 1 spent at delta = 1e-05, per {unit}")
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    assert re.fullmatch(rf"  churn, {when}: epsilon 0\.\d+ by itself", churn)
+    said = rf"  ages \(private_mean\) on 1,000 {unit}s, {when}: epsilon 0\.2 by itself"
+    assert re.fullmatch(said, ages)
+    fit, score = map(float, re.findall(r"up to epsilon ([\d.]+) for one more", left))
+    assert book.remaining() * 0.999 < fit <= book.remaining() and 0 < score < 1
+    assert ".details()" in more and last.startswith("  Not watched: ")
+    for word in ("multiplier", "zero_out"):
+        assert word not in str(book) and word in book.details()
+    book.charge(gaussian(0.1), already_released=True, **ZERO_OUT)
+    assert "  left: nothing" in str(book).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -921,7 +946,7 @@ def test_a_fit_that_is_ended_after_a_look_stays_charged_as_planned():
             book.fit(two_steps(model, look), X, y)
         assert not hasattr(model, "coef_")
         assert book.remaining() == 0 and book.epsilon() > 0.99
-        assert len(book.entries) == 1 and "Poisson" in str(book)
+        assert len(book.entries) == 1 and "Poisson" in book.details()
 
 
 def test_what_is_changed_after_a_look_is_charged_beside_what_was_planned():
@@ -1078,7 +1103,7 @@ def test_many_fits_on_batches():
         book.charge(event, **ZERO_OUT)
     total, planned = book.epsilon(), book.epsilon_if_planned()
     assert planned < total < 1.02 * planned
-    assert f"would have cost {planned:.2f}"[:20] in str(book)
+    assert f"would have cost {planned:.2f}"[:20] in book.details()
 
 
 def test_a_private_search_is_charged():
@@ -1092,7 +1117,7 @@ def test_a_private_search_is_charged():
     book = ledger(10.0)
     book.charge(search, "search", **ZERO_OUT)
     book.charge(gaussian(5.0), **ZERO_OUT)
-    assert alone < book.epsilon() <= 10.0 and "best of about 10 runs" in str(book)
+    assert alone < book.epsilon() <= 10.0 and "best of about 10 runs" in book.details()
     other = ledger(10.0, neighboring_relation="replace_one")
     other.charge(search, neighboring_relation="replace_one")
     halved = RepeatAndSelectDpEvent(gaussian(50.0, 20), 10.0, 0.0)

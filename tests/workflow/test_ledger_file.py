@@ -71,7 +71,11 @@ def test_a_copy_holds_all_of_a_ledger(tmp_path):
     again = PrivacyLedger.load(tmp_path / "ledger")
     assert again.entries == book.entries and again._terms == book._terms
     assert again._state.split == book._state.split and again.remaining() == book.remaining()
-    assert (str(again), again.epsilon(1e-7)) == (str(book), book.epsilon(1e-7))
+    assert (str(again), again.details(), again.epsilon(1e-7)) == (
+        str(book),
+        book.details(),
+        book.epsilon(1e-7),
+    )
     with pytest.raises(ValueError, match="keeps this ledger"):
         again.save(tmp_path / "ledger")
 

@@ -672,12 +672,14 @@ def test_what_is_printed_agrees_wherever_it_stands(name):
     for word in LOUD:
         said = word in report.verdict
         assert said == (word in str(book)) == (word in book._repr_html_())
+        assert said == (word in book.details())
         assert said == (word in told["verdict"]) == any(word in each for each in own["beside"])
     assert (in_words(book.seen) in report.verdict) and in_words(book.seen) in str(book)
     assert told["seen"] == own["seen"] and report.verdict in text
     broken = "NO PRIVACY GUARANTEE" in report.verdict and name != "a seed"
     assert report.holds == told["holds"] == (not broken and "EXCEEDED" not in report.verdict)
-    assert str(book).splitlines()[-1].strip() == UNWATCHED == own["not_watched"]
+    for form in (str(book), book.details()):
+        assert form.splitlines()[-1].strip() == UNWATCHED == own["not_watched"]
     assert text.endswith(UNWATCHED) and told["not_watched"] == UNWATCHED
     assert UNWATCHED.startswith("Not watched: ") and "scikit-learn's own metrics" in UNWATCHED
 

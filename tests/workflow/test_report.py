@@ -804,7 +804,9 @@ def test_report_of_a_ledger_states_the_budget_and_each_charge():
     assert read["budget"] == 2.0 and [p["name"] for p in read["parts"]] == ["readmission", "median"]
     for part in read["parts"]:
         check_schema(json.dumps(part["guarantee"]))
-    assert all(re.match(r"\d{4}-\d\d-\d\d", part["date"]) for part in read["parts"])
+    assert all(re.match(r"\d{4}-\d\d-\d\dT", part["date"]) for part in read["parts"])
+    for shown in (report.to_html(), str(report), ledger._repr_html_()):  # for people
+        assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", shown) and "+00:00" not in shown
     assert read["parts"][0]["guarantee"]["n_samples"] == 300
 
 
