@@ -42,7 +42,7 @@ from scipy.stats import binom, norm, t
 
 from dpsubspace import private_coefficients
 from dpsubspace._core.accounting.cost import gaussian_sq_mu
-from dpsubspace._core.statistics.inverted_tests import Interval, accepted_along
+from dpsubspace._core.statistics.inverted_tests import Interval, _separate, accepted_along
 
 LEVELS = (0.9, 0.95)
 SLACK = 0.02  # Points of coverage that are not held against a cell
@@ -162,12 +162,15 @@ def least_z(found, truth):
         with np.errstate(invalid="ignore"):
             z = np.abs(found.estimate - truth) / _deviation(_lengths(found), found.level)
             return np.where(np.isinf(found.low), 0 * truth, z)
-    return np.array(
+    z = np.array(
         [
             accepted_along(equations, term.direction, (value - term.shift) / term.factor)
             for term, value in zip(terms, truth, strict=True)
         ]
     )
+    # Categories of one outcome are hidden, whatever the test says.
+    directions = np.array([term.direction for term in terms])
+    return np.where(_separate(equations, equations.of_table(directions)), 0.0, z)
 
 
 def _lengths(found):
