@@ -185,7 +185,7 @@ class PrivacyLedger:
     1.000
     >>> model = ledger.fit(DPSGDClassifier(epsilon=1.0), X, y, label="second")
     >>> print(ledger)  # doctest: +ELLIPSIS
-    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05, per row
+    PrivacyLedger: epsilon 1.466 of 2 spent at delta = 1e-05, per row (zero_out)
       first (DPSGDClassifier) on 1,797 rows, ... UTC: epsilon 1 by itself
       second (DPSGDClassifier) on 1,797 rows, ... UTC: epsilon 1 by itself
       left: up to epsilon ... for one more fit, or up to epsilon ... for one more score
@@ -861,7 +861,7 @@ class PrivacyLedger:
         return "\n".join(
             [
                 f"PrivacyLedger: epsilon {spent} of {self.budget:.4g} spent"
-                f" at delta = {self.delta:.3g}, per {self.unit}",
+                f" at delta = {self.delta:.3g}, per {self.unit} ({self.neighboring_relation})",
                 *(f"  {in_short(entry)}" for entry in self.entries),
                 f"  left: {left}",
                 "  how each was computed: .details()",

@@ -397,6 +397,19 @@ def test_useless_columns_do_not_add_to_the_noise_of_others():
     assert np.median([noise(more) / noise(without) for _ in range(11)]) < 5
 
 
+def test_the_few_events_of_one_half_of_the_rows_are_not_cut():
+    """Risks of 2 % and 50 %: estimates were too large by 0.36, as the rare events were cut.
+
+    The median of 41 has a standard deviation of about 0.03.
+    """
+    exposed = np.arange(10_000) < 5_000
+    ill = np.arange(10_000) % 5_000 < np.where(exposed, 2500, 100)
+    frame = pd.DataFrame({"exposed": exposed, "ill": ill})
+    asked = {"exposed": [False, True], "ill": [False, True]}
+    found = [private_coefficients(frame, asked, "ill", epsilon=1.0).estimate[1] for _ in range(41)]
+    assert abs(np.median(found) - np.log(49)) < 0.2
+
+
 # What users see ----------------------------------------------------------------------------------
 
 

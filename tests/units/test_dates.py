@@ -111,6 +111,17 @@ def test_dates_outside_of_the_range_count_as_its_ends():
     np.testing.assert_array_equal(codes, [[1, 1, 2, 2], [0, 0, 1, 1]])  # Monday, Tuesday
 
 
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("in_pandas", [False, True])
+def test_dates_after_the_year_9999_count_as_the_last_day(coded, in_pandas):
+    """Arrow has them, and Python does not: one such row must not end a fit to all others."""
+    days = pa.array([18321, 2**31 - 1, None], pa.int32()).cast(pa.date32())
+    table = pa.table({"visit": days.dictionary_encode() if coded else days})
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype) if in_pandas else table
+    numbers = read_table(frame, VISIT).numbers[:, 0]
+    np.testing.assert_array_equal(numbers, [18321, VISIT["visit"]._ends[1], np.nan])
+
+
 def test_a_missing_date_has_one_indicator_and_no_month():
     encoding = encoding_for(VISIT, 1.0)
     gap = Table(np.array([[np.nan]]), np.zeros((1, 0), dtype=np.intp))

@@ -250,7 +250,7 @@ def test_a_printed_ledger_has_a_line_for_each_entry_and_what_is_left(unit):
     groups = {"groups": np.arange(1000)} if unit == "person" else {}
     book.run(private_mean, np.arange(1000.0), bounds=(0, 1000), epsilon=0.2, label="ages", **groups)
     first, churn, ages, left, more, last = str(book).splitlines()
-    assert first.endswith(f" of 1 spent at delta = 1e-05, per {unit}")
+    assert first.endswith(f" of 1 spent at delta = 1e-05, per {unit} (zero_out)")
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
     assert re.fullmatch(rf"  churn, {when}: epsilon 0\.\d+ by itself", churn)
     said = rf"  ages \(private_mean\) on 1,000 {unit}s, {when}: epsilon 0\.2 by itself"

@@ -485,7 +485,9 @@ class PrivacyGuarantee:
         covers = [f"covers {self._covers()}"]
         covers += [_JOINT] if self.joint else []
         covers += [] if self.secure else ["seeded, so not to be published"]
-        more = "what it assumes, and what was released: .details()"
+        more = (
+            f"neighbours {self.neighboring_relation}; what is public and was released: .details()"
+        )
         return f"{self._headline()}\n  {'; '.join(covers)}\n  {more}"
 
     def details(self) -> str:

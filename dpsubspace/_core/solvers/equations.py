@@ -124,6 +124,10 @@ _ONE_SIDED = 0.5
 # Most that a curvature changes along the way of weights, as a factor.
 _CHANGE = 0.3
 
+# Least share of a category, and of all others, that make two parts of the rows; and the spread of
+# lengths in a part, over their square, below which all rows of it are alike.
+_COMMON, _ALIKE = 0.05, 0.25
+
 # Least eigenvalue of a covariance over the largest: below, it is rounding. Only noise that is many
 # times as wide as it is likely to be makes such a basis, and nothing is known then.
 _LEAST_DIGITS = 1e-13
@@ -506,10 +510,49 @@ def _expected_counts(place: _Place) -> np.ndarray:
     mapped = place.fitted.mapped
     squares = mapped.squares_of(np.concatenate([mapped.mean[None], mapped.centres]))
     squares[0] = np.trace(_bounded(rows.moment, mapped.moment))
-    for share, size in kind.residuals(predicted, place.unit):
-        cells = np.searchsorted(SIZES, size * np.sqrt(squares)) + higher
-        np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * shares * share)
+    _add_scores(found, place, shares, predicted, np.sqrt(squares), higher)
+    return np.maximum(found, _counts_of_parts(place))
+
+
+def _counts_of_parts(place: _Place) -> np.ndarray:
+    """Return the same where rows are divided into those of a common category and all others.
+
+    In a table of two by two with risks of 2 % and 50 %, the few events of one part are far longer
+    than all other scores. Where rows of a part hardly differ, half of them are a cell higher.
+    """
+    rows, mapped, kind = place.rows, place.fitted.mapped, place.design.kind
+    found = np.zeros(len(SIZES))
+    for share, centre, other in zip(rows.seen, rows.centres, mapped.centres, strict=True):
+        if not _COMMON < share < 1 - _COMMON:
+            continue
+        centres, others = (
+            np.stack([own, (each.mean - share * own) / (1 - share)])
+            for each, own in ((rows, centre), (mapped, other))
+        )
+        apart = share * (1 - share) * float(((others[0] - others[1]) ** 2).sum())
+        within = max(float(np.trace(mapped.covariance)) - apart, 0.0)
+        lengths, known = (centres**2).sum(axis=1), (others**2).sum(axis=1)
+        squares = np.minimum(lengths, known / _CHANGE) + within
+        predicted = kind.mean(rows.scores_of(centres, place.weights))
+        counts, shares = np.zeros(len(SIZES)), np.array([share, 1 - share])
+        alike = within < _ALIKE * known
+        _add_scores(counts, place, shares, predicted, np.sqrt(squares), alike)
+        found = np.maximum(found, counts)
     return found
+
+
+def _add_scores(
+    found: np.ndarray,
+    place: _Place,
+    shares: np.ndarray,
+    predicted: np.ndarray,
+    lengths: np.ndarray,
+    higher: np.ndarray,
+) -> None:
+    """Add to counts those of groups of rows with some shares, mean outcomes and lengths."""
+    for chance, size in place.design.kind.residuals(predicted, place.unit):
+        cells = np.searchsorted(SIZES, size * lengths) + higher
+        np.add.at(found, np.minimum(cells, len(SIZES) - 1), place.design.n * shares * chance)
 
 
 def _curvatures_of_rare_rows(place: _Place) -> np.ndarray:

@@ -74,7 +74,11 @@ def _days(times: Any) -> Any:
 
 
 def _refused(label: str, what: str) -> ValueError:
-    way_out = "turn them into dates, as pandas.to_datetime does, or into text such as '2024-05-31'"
+    way_out = (
+        "turn them into text such as '2024-05-31', or into dates by a format that is written down,"
+        " as in pandas.to_datetime(column, format='%d/%m/%Y'): a format that is guessed from the"
+        " values lets one row decide how all others are read"
+    )
     if what == _ZONE:
         way_out = (
             "a day begins at another time in each zone. Convert them to one zone that is public,"

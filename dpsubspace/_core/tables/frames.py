@@ -152,13 +152,20 @@ def times_of(column: Any) -> tuple[np.ndarray | None, bool]:
     inner = getattr(dtype, "pyarrow_dtype", dtype)  # of a column of Arrow in pandas
     if getattr(inner, "tz", None) or getattr(inner, "time_zone", None):
         return None, True
-    if not re.match(r"date|timestamp", str(dtype).lower()):
+    coded = str(inner).startswith("dictionary")  # categories of Arrow
+    values = inner.value_type if coded else inner
+    if getattr(values, "tz", None):
+        return None, True
+    if not re.match(r"date|timestamp", str(values).lower()):
         return None, False
-    if of_arrow:  # without a chunk, it has no type for NumPy
-        return _joined(column).astype("datetime64[D]"), False
-    # NumPy would make Python's objects of Arrow's dates.
-    times = np.asarray(column if inner is dtype else column.astype("datetime64[s]"))
-    return times.astype("datetime64[D]"), False
+    if inner is not dtype:  # NumPy would make Python's dates of these, of which the years end
+        column = column.array.__arrow_array__()
+    elif not of_arrow:
+        return np.asarray(column).astype("datetime64[D]"), False
+    if coded:
+        column = column.cast(values)
+    # Without a chunk, it has no type for NumPy.
+    return _joined(column).astype("datetime64[D]"), False
 
 
 def _of_numpy(values: np.ndarray, label: str) -> Numeric | Coded:
