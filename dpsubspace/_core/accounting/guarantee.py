@@ -293,7 +293,7 @@ class PrivacyGuarantee:
     used again
       covers this fit only: no other step, score or fit on the same records; seeded, so not to be
       published
-      what it assumes, and what was released: .details()
+      neighbours zero_out; what is public and was released: .details()
     >>> print(model.privacy_.details())  # doctest: +NORMALIZE_WHITESPACE
     (epsilon = 1, delta = 1e-05)-differentially private per row, unless the seed is known or
     used again
