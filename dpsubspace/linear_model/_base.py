@@ -35,6 +35,7 @@ from dpsubspace._core.ground.checks import (
     check_real,
     copied_bounds,
     is_collection,
+    is_dataset,
     shown,
 )
 from dpsubspace._core.ground.compat import CallbackSupportMixin, nameless
@@ -533,7 +534,8 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
         self._warn_of_score()
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
-        return super().score(X, read_labels(y), sample_weight)
+        labels = y if is_dataset(X) else read_labels(y)  # predict refuses a dataset by name
+        return super().score(X, labels, sample_weight)
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return scores of rows: one column for two classes, else one per class."""

@@ -40,6 +40,7 @@ from dpsubspace._core.ground.checks import (
     check_real,
     did_you_mean,
     is_collection,
+    is_dataset,
     shown,
 )
 from dpsubspace._core.ground.compat import nameless, start_progress
@@ -355,7 +356,8 @@ class ExactAccuracy(ClassifierMixin):
         self._warn_of_score()  # type: ignore[attr-defined]
         if is_collection(X):
             return accuracy_of_blocks(self, X, y, sample_weight)
-        return super().score(X, read_labels(y), sample_weight)
+        labels = y if is_dataset(X) else read_labels(y)  # predict refuses a dataset by name
+        return super().score(X, labels, sample_weight)
 
     # Predictions for no rows.
 

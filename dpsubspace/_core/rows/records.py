@@ -35,7 +35,7 @@ from dpsubspace._core.ground.arrays import (
     sum_slack,
     to_numpy,
 )
-from dpsubspace._core.ground.checks import is_collection, unwrapped
+from dpsubspace._core.ground.checks import is_collection, is_dataset, unwrapped
 from dpsubspace._core.ground.forms import Maybe, Number, Record, Text
 from dpsubspace._core.rows.chunks import FormedRows, Slices, over_chunks
 from dpsubspace._core.rows.columns import are_floats_too, as_column
@@ -397,6 +397,8 @@ def check_order(X: Any, rows: str = "X", **columns: Any) -> None:
     call `X` by the name in `rows`.
     """
     X = unwrapped(rows, X, read=False)
+    if is_dataset(X):  # whose columns have names, and which has no labels
+        return
     given = {name: unwrapped(name, split_groups(column)[0]) for name, column in columns.items()}
     if getattr(X, "ndim", 2) == 1 and getattr(given.get("y"), "ndim", 1) == 2:
         raise ValueError(_SWAPPED)
