@@ -2,8 +2,9 @@
 Quickstart: a private model, a score and a budget
 =================================================
 
-The model and the score are charged to one ledger, which refuses whatever would cost more than its
-epsilon. The plot shows what the model has learned of each column, and costs nothing.
+This is an honest private pipeline: the model and the score are charged to one ledger, which refuses
+whatever would cost more than its epsilon. The plot shows what the model has learned of each column,
+and costs nothing.
 
 To have the plot in a file::
 

@@ -249,7 +249,7 @@ def test_where_nothing_fits_the_statistic_is_infinite_and_where_all_is_lost_it_i
     own = released(rng, design(rng), np.zeros(11), 1e-7)
     assert joint_statistic(own, np.eye(11), np.ones(11)) == (math.inf, 11)
     assert accepted_along(replace(own, spread=np.eye(11) * 1e-6), np.eye(11)[3], 1) == math.inf
-    assert joint_statistic(replace(own, moved=1.0), np.eye(11)[7:]) == (0.0, 4)
+    assert joint_statistic(replace(own, moved=2.0), np.eye(11)[7:]) == (0.0, 4)
 
 
 @pytest.mark.parametrize("noise", NOISES)
