@@ -23,7 +23,7 @@ from dpsubspace._core.fits.estimator import (
     checked_descent,
     checked_target,
 )
-from dpsubspace._core.fits.outputs import accuracy_of_blocks, by_blocks, r2_of_blocks
+from dpsubspace._core.fits.outputs import by_blocks, exact_accuracy, r2_of_blocks
 from dpsubspace._core.fits.saved import FEATURES
 from dpsubspace._core.gradients.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, Loss, NumberLoss
 from dpsubspace._core.ground import auto
@@ -35,7 +35,6 @@ from dpsubspace._core.ground.checks import (
     check_real,
     copied_bounds,
     is_collection,
-    is_dataset,
     shown,
 )
 from dpsubspace._core.ground.compat import CallbackSupportMixin, nameless
@@ -53,7 +52,6 @@ from dpsubspace._core.ground.forms import (
     Whole,
 )
 from dpsubspace._core.plans.linear import Fitted, LinearFit
-from dpsubspace._core.rows.columns import read_labels
 from dpsubspace._core.rows.features import FeatureBlock
 from dpsubspace._core.rows.inputs import (
     check_classes,
@@ -532,10 +530,7 @@ class PrivateClassifier(ClassifierMixin, CallbackSupportMixin, PrivateEstimator)
             published.
         """
         self._warn_of_score()
-        if is_collection(X):
-            return accuracy_of_blocks(self, X, y, sample_weight)
-        labels = y if is_dataset(X) else read_labels(y)  # predict refuses a dataset by name
-        return super().score(X, labels, sample_weight)
+        return exact_accuracy(self, X, y, sample_weight)
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return scores of rows: one column for two classes, else one per class."""

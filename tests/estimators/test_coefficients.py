@@ -352,7 +352,7 @@ def with_useless(kind, n, target):
     frame = pd.DataFrame({"x": x[:, 0], "z": x[:, 1]})
     useless = {"constant": 1.0, "at an end": 0.0, "repeated": x[:, 0], "nobody": "a"}[kind]
     frame["useless"] = useless
-    asked: dict = {"x": (-3, 3), "z": (-3, 3), "useless": (0, 2)}
+    asked: dict = {"x": (-3, 3), "z": (-3, 3)}
     asked["useless"] = {"repeated": (-3, 3), "nobody": ["a", "b"]}.get(kind, (0, 2))
     if target == "linear":
         frame["y"], asked["y"] = np.clip(score + rng.normal(size=n), -6, 6), (-6, 6)

@@ -31,7 +31,7 @@ from dpsubspace._core.accounting.payer import (
     warn_of_ledgers_elsewhere,
 )
 from dpsubspace._core.fits.call import learners_around, warn_of_context
-from dpsubspace._core.fits.outputs import accuracy_of_blocks, r2_of_blocks
+from dpsubspace._core.fits.outputs import exact_accuracy, r2_of_blocks
 from dpsubspace._core.fits.saved import SavedModel
 from dpsubspace._core.ground.arrays import check_device, plain_arithmetic
 from dpsubspace._core.ground.checks import (
@@ -40,14 +40,12 @@ from dpsubspace._core.ground.checks import (
     check_real,
     did_you_mean,
     is_collection,
-    is_dataset,
     shown,
 )
 from dpsubspace._core.ground.compat import nameless, start_progress
 from dpsubspace._core.release.mechanisms import check_lattice
 from dpsubspace._core.release.noise import NoiseSource, as_noise
 from dpsubspace._core.release.releases import Releases
-from dpsubspace._core.rows.columns import read_labels
 from dpsubspace._core.rows.inputs import as_numbers
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
@@ -354,10 +352,7 @@ class ExactAccuracy(ClassifierMixin):
             published.
         """
         self._warn_of_score()  # type: ignore[attr-defined]
-        if is_collection(X):
-            return accuracy_of_blocks(self, X, y, sample_weight)
-        labels = y if is_dataset(X) else read_labels(y)  # predict refuses a dataset by name
-        return super().score(X, labels, sample_weight)
+        return exact_accuracy(self, X, y, sample_weight)
 
     # Predictions for no rows.
 

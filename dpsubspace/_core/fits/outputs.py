@@ -15,10 +15,12 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 
 from dpsubspace._core.fits.composites import opened, predictor
-from dpsubspace._core.ground.checks import is_collection, is_ours
+from dpsubspace._core.ground.checks import is_collection, is_ours, refuse_collection
+from dpsubspace._core.rows.columns import read_labels
 from dpsubspace._core.rows.dask_parts import whole
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
@@ -369,7 +371,15 @@ def _blocks_of(frame: Any) -> Any:
 # Scores of blocks -------------------------------------------------------------------------------
 
 
-def accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+def exact_accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the share of rows whose label is predicted, also of Dask collections."""
+    if is_collection(X):
+        return _accuracy_of_blocks(estimator, X, y, sample_weight)
+    refuse_collection("X", X)  # before labels, which a dataset has by their name
+    return float(accuracy_score(read_labels(y), estimator.predict(X), sample_weight=sample_weight))
+
+
+def _accuracy_of_blocks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:
     right = estimator.predict(X) == _array(y)
     if sample_weight is None:
         return float(right.mean().compute())

@@ -511,31 +511,29 @@ def _expected_counts(place: _Place) -> np.ndarray:
     squares = mapped.squares_of(np.concatenate([mapped.mean[None], mapped.centres]))
     squares[0] = np.trace(_bounded(rows.moment, mapped.moment))
     _add_scores(found, place, shares, predicted, np.sqrt(squares), higher)
-    return np.maximum(found, _counts_of_parts(place))
+    return np.maximum(found, _counts_of_parts(place, mapped))
 
 
-def _counts_of_parts(place: _Place) -> np.ndarray:
+def _counts_of_parts(place: _Place, mapped: ReleasedRows) -> np.ndarray:
     """Return the same where rows are divided into those of a common category and all others.
 
     In a table of two by two with risks of 2 % and 50 %, the few events of one part are far longer
     than all other scores. Where rows of a part hardly differ, half of them are a cell higher.
     """
-    rows, mapped, kind = place.rows, place.fitted.mapped, place.design.kind
-    found = np.zeros(len(SIZES))
-    for share, centre, other in zip(rows.seen, rows.centres, mapped.centres, strict=True):
-        if not _COMMON < share < 1 - _COMMON:
-            continue
-        centres, others = (
-            np.stack([own, (each.mean - share * own) / (1 - share)])
-            for each, own in ((rows, centre), (mapped, other))
+    rows, kind, found = place.rows, place.design.kind, np.zeros(len(SIZES))
+    for i in np.flatnonzero((rows.seen > _COMMON) & (rows.seen < 1 - _COMMON)):
+        share = rows.seen[i]
+        parts, known = (
+            np.stack([each.centres[i], (each.mean - share * each.centres[i]) / (1 - share)])
+            for each in (rows, mapped)
         )
-        apart = share * (1 - share) * float(((others[0] - others[1]) ** 2).sum())
+        apart = share * (1 - share) * float(((known[0] - known[1]) ** 2).sum())
         within = max(float(np.trace(mapped.covariance)) - apart, 0.0)
-        lengths, known = (centres**2).sum(axis=1), (others**2).sum(axis=1)
-        squares = np.minimum(lengths, known / _CHANGE) + within
-        predicted = kind.mean(rows.scores_of(centres, place.weights))
+        most = (known**2).sum(axis=1)
+        squares = np.minimum((parts**2).sum(axis=1), most / _CHANGE) + within
+        predicted = kind.mean(rows.scores_of(parts, place.weights))
         counts, shares = np.zeros(len(SIZES)), np.array([share, 1 - share])
-        alike = within < _ALIKE * known
+        alike = within < _ALIKE * most
         _add_scores(counts, place, shares, predicted, np.sqrt(squares), alike)
         found = np.maximum(found, counts)
     return found

@@ -105,11 +105,10 @@ def edges_of(name: str, kind: Kind, bins: Any) -> np.ndarray:
     except (TypeError, ValueError):
         edges = np.empty(0)
     if edges.ndim != 1 or len(edges) < 2 or not np.all(np.diff(edges) > 0):
+        hint = " Its edges are dates, such as '2024-05-31'." if kind._parts else ""
         raise ValueError(
             "`bins` must be a number of cells, or two or more edges that rise, and is"
-            f" {shown(bins)} for the column {shown(name)}."
-            + " Its edges are dates, such as '2024-05-31'."
-            * bool(kind._parts)
+            f" {shown(bins)} for the column {shown(name)}.{hint}"
         )
     if not np.isfinite(edges).all():
         raise ValueError(

@@ -99,8 +99,7 @@ def _kind_of(column: Any, limit: int) -> Kind:
             dates = {what_is(type(value)) for value in found.values} == {"dates or times"}
             found = read_dates(column, "") if dates else found
     except ValueError as error:  # with advice
-        about = str(error).replace(", and the schema has a Date for it", "").strip(" .")
-        raise _NoKindError(about.partition(", or leave")[0]) from None
+        raise _NoKindError(str(error).partition(", or leave")[0].strip(" .")) from None
     if dates:
         return _date(found)
     if isinstance(found, Coded):

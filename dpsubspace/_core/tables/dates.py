@@ -84,7 +84,8 @@ def _refused(label: str, what: str) -> ValueError:
             "a day begins at another time in each zone. Convert them to one zone that is public,"
             " and leave it out, as column.dt.tz_localize(None) does in pandas"
         )
-    return ValueError(f"{label} holds {what}, and the schema has a Date for it: {way_out}.")
+    asked = ", and the schema has a Date for it" if label else ""  # a draft has no label
+    return ValueError(f"{label} holds {what}{asked}: {way_out}.")
 
 
 # The calendar -----------------------------------------------------------------------------------
