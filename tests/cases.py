@@ -258,7 +258,7 @@ DAY = dpsubspace.tables.Date("1969-11-01", "1970-12-31", missing=True)
 
 def _days(column, gone):
     """Dates of numbers, a hundredth each, which are missing in some rows."""
-    days = np.clip(np.nan_to_num(column) * 100, -9e5, 9e5).astype(int)
+    days = (np.clip(np.nan_to_num(column), -9e3, 9e3) * 100).astype(int)
     return np.where(gone, None, [_day(each) for each in days])
 
 

@@ -27,7 +27,9 @@ class Slope:
         of each variance in a grid are averaged by the likelihood of the score. The second result is
         the mean squared length of the move, and shows how much the noise of the matrix counts. One
         prior for all directions would hide one direction with a large move among many with small
-        ones: the rest of the score is at most its noise in each (Efron, Morris, 1972).
+        ones: the rest of the score is at most its noise in each (Efron, Morris, 1972), unless the
+        eigenvalue is below the largest that noise has, whose square is ``4 p`` times its variance.
+        Noise makes small eigenvalues smaller, and with such steps weights would swing ever wider.
         """
         values, vectors = np.linalg.eigh(self.matrix)
         values, seen, p = np.maximum(values, 0.0), vectors.T @ score, len(score)
@@ -43,7 +45,7 @@ class Slope:
         left = seen - values * move
         room = _FAR * math.sqrt(math.log(p) * (variance + self.noise * square))
         more = np.sign(left) * np.maximum(np.abs(left) - room, 0.0)
-        move = move + more * values / np.maximum(values**2 + 4 * self.noise, 1e-300)
+        move = move + more * values / np.maximum(values**2 + 4 * self.noise * (p + 1), 1e-300)
         return vectors @ move, square
 
     def squared_moves(
