@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dpsubspace._core.accounting.budget import warn_about_delta
@@ -30,6 +31,7 @@ from dpsubspace._core.accounting.payer import (
 )
 from dpsubspace._core.fits.call import failed_fit, private_functions
 from dpsubspace._core.fits.composites import private_parts
+from dpsubspace._core.fits.saved import SavedModel, save_models
 from dpsubspace._core.ground.checks import finite, is_elsewhere
 from dpsubspace._core.rows.dask_parts import has_lengths
 from dpsubspace._core.rows.records import check_order
@@ -103,7 +105,9 @@ class PrivacyLedger:
         anything is released, so that nothing is forgotten when a process is killed. Several
         processes may use one file. A file that exists is read and continued, and must be of the
         same budget; a symbolic link leads to its file, and a file with several hard links is
-        refused. None keeps the ledger in memory.
+        refused. If an error ends a ``with`` block, fitted models among the variables around it
+        are saved beside this file, so that no budget is spent on them again. None keeps the
+        ledger in memory.
     max_failures : int, default=10
         How many fits may fail before their first release and not be charged. What such a
         failure tells of the records (that a label occurs, say) is not counted. In a ``with``
@@ -639,12 +643,28 @@ class PrivacyLedger:
             if not self._blocks.stack and (name := failed_fit(error)) is not None:
                 self._state.note("failure", name)
             elif error[1] is not None and len(self._state.entries) > self._entries_before:
-                error[1].add_note(_KEPT)
+                error[1].add_note(self._note_after(error[2]))
         finally:
             with self._turn:
                 self._depth -= 1
                 if not self._depth:
                     self._close()
+
+    def _note_after(self, traceback: TracebackType | None) -> str:
+        """Say what is left of a block that an error ended, with files of its models by then.
+
+        Without a `path` the ledger is in memory alone, and so are its models.
+        """
+        files: dict[str, Path] = {}
+        if self.path is not None and traceback is not None:
+            paid = [entry.event for entry in self.entries[self._entries_before :]]
+            held = traceback.tb_frame.f_locals.items()
+            models = {name: each for name, each in held if isinstance(each, SavedModel)}
+            costs = {name: getattr(each, "privacy_", None) for name, each in models.items()}
+            found = {name: models[name] for name, of in costs.items() if of and of.event in paid}
+            files = save_models(found, self.path)
+        saved = ", ".join(f"{name} in {str(file)!r}" for name, file in files.items())
+        return _SAVED.format(models=saved) if saved else _KEPT
 
     def _open(self) -> Payer:
         state, session = self._state, new_id()
@@ -937,6 +957,11 @@ _KEPT = (
     "The ledger stays charged for what its block has released. To fit it again would cost as much"
     " again: save each model inside of the block, right after its fit, with"
     " model.to_json('model.json'), and go on from there with dpsubspace.load."
+)
+
+_SAVED = (
+    "The ledger stays charged for what its block has released. To lose nothing, it has saved"
+    " {models}: read it with dpsubspace.load, which costs nothing, in place of fitting again."
 )
 
 

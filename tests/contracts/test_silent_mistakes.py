@@ -11,10 +11,12 @@ import pytest
 from dpsubspace import (
     Categories,
     DPSGDClassifier,
+    PrivacyError,
     PrivacyLedger,
     PrivacyWarning,
     Range,
     Schema,
+    load,
     private_mean,
     tabular_pipeline,
 )
@@ -140,6 +142,13 @@ def test_a_warning_of_two_ledgers_that_is_an_error_is_not_charged():
     assert not second.entries
 
 
+def test_rows_of_a_fit_that_was_refused_are_of_no_ledger():
+    X = STAYS.copy()
+    with pytest.raises(PrivacyError):
+        fit_in(PrivacyLedger(epsilon=0.001, delta=1e-5), X)
+    fit_in(PrivacyLedger(epsilon=9.0, delta=1e-5), X)
+
+
 def test_one_ledger_and_other_rows_are_not_told_of(tmp_path):
     X, path = STAYS.copy(), tmp_path / "ledger.json"
     for _ in range(2):  # the same ledger, opened twice
@@ -178,6 +187,38 @@ def test_a_mistake_of_the_user_after_a_fit_says_how_to_keep_it():
     assert len(ledger) == 1
     assert "save each model inside of the block" in caught.value.__notes__[0]
     assert model.privacy_.epsilon == 1.0
+
+
+def test_models_of_a_block_that_an_error_ended_are_saved_beside_the_ledger(tmp_path):
+    path = tmp_path / "ledger.json"
+    (tmp_path / "ledger.model.json").write_text("of an earlier run")
+    before = DPSGDClassifier(epsilon=1.0).fit(STAYS[["age"]].to_numpy(), ILL)
+    ledger = PrivacyLedger(epsilon=2.0, delta=1e-5, path=path)
+    with pytest.raises(NameError) as caught, ledger:
+        model = tabular_pipeline("classification", SCHEMA, epsilon=0.5).fit(STAYS.copy(), ILL)
+        nothing = tabular_pipeline("classification", SCHEMA, epsilon=0.5)
+        print(modle)  # noqa: F821
+    found = load(tmp_path / "ledger.model1.json")
+    assert (found.predict(STAYS) == model.predict(STAYS)).all()
+    assert "ledger.model1.json" in caught.value.__notes__[0]
+    # Models of before the block, and what is not fitted, are not of it.
+    names = {file.name for file in tmp_path.iterdir()} - {"ledger.json.lock"}
+    assert names == {"ledger.json", "ledger.model.json", "ledger.model1.json"}
+    assert before.privacy_.epsilon == 1.0 and not hasattr(nothing, "privacy_")
+    assert (tmp_path / "ledger.model.json").read_text() == "of an earlier run"
+
+
+def test_what_cannot_be_saved_does_not_hide_the_error(tmp_path, monkeypatch):
+    ledger = PrivacyLedger(epsilon=2.0, delta=1e-5, path=tmp_path / "ledger.json")
+    with pytest.raises(NameError) as caught, ledger:
+        model = tabular_pipeline("classification", SCHEMA, epsilon=1.0).fit(STAYS.copy(), ILL)
+        monkeypatch.setattr(model, "to_json", _full)
+        print(modle)  # noqa: F821
+    assert "save each model inside of the block" in caught.value.__notes__[0]
+
+
+def _full(path):
+    raise OSError("no space left on device")
 
 
 def test_a_mistake_before_any_fit_has_no_note():

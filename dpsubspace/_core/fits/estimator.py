@@ -193,7 +193,8 @@ class PrivateEstimator(SavedModel, BaseEstimator):
             settle = about_to_release(guarantee, self._address)
         for kind, name in seen:
             observe(kind, name, self._address)
-        keep_rows(self, released=guarantee.epsilon > 0)
+        ledger = payer.ledger if payer is not None and guarantee.epsilon > 0 else ""
+        keep_rows(self, released=guarantee.epsilon > 0, ledger=ledger)
         if self._around:
             self._around = ()
         if self._address is not None:

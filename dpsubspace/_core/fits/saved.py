@@ -12,6 +12,9 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -221,6 +224,21 @@ def _check_format(whole: Any) -> None:
 
 
 # Models -------------------------------------------------------------------------------------------
+
+
+def save_models(found: Mapping[str, Any], path: Path) -> dict[str, Path]:
+    """Write fitted models to new files beside `path`, and return these by the names of the models.
+
+    What cannot be written is left out, since an error of the user is on its way.
+    """
+    files = {}
+    for name, model in found.items():
+        with suppress(ValueError, OSError, NotFittedError):
+            beside = (path.with_name(f"{path.stem}.{name}{n or ''}.json") for n in count())
+            file = next(each for each in beside if not each.exists())
+            model.to_json(file)
+            files[name] = file
+    return files
 
 
 def model_as_plain(

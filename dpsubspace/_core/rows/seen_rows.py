@@ -55,10 +55,16 @@ def note_rows(estimator: Any, X: Any, rows: Any) -> None:
         noted["rows"] = weakref.ref(rows)
 
 
-def keep_rows(estimator: Any, *, released: bool) -> None:
-    """Remember the noted data of a fit that is paid for, and keys of them if it has `released`."""
+def keep_rows(estimator: Any, *, released: bool, ledger: str = "") -> None:
+    """Remember the noted data of a fit that is paid for, and keys of them if it has `released`.
+
+    Their object belongs to `ledger` from now on, so that a warning about it comes once.
+    """
     for known in (_SEEN, _KEYS):
         known.pop(estimator, None)
+    if ledger and (owner := _noted_owner(estimator)) is not None:
+        key = id(owner)
+        _CHARGED[key] = weakref.ref(owner, lambda _: _CHARGED.pop(key, None)), ledger
     noted = _NOTED.pop(estimator, {})
     if "seen" in noted:
         _SEEN[estimator] = noted["seen"]
@@ -76,17 +82,16 @@ _CHARGED: dict[int, tuple[weakref.ref[Any], str]] = {}
 
 
 def charged_elsewhere(estimator: Any, ledger: str) -> bool:
-    """Return whether the object of the noted rows was charged to another ledger before.
-
-    It belongs to `ledger` from now on, so that this is told of once.
-    """
-    owner = _NOTED.get(estimator, {}).get("seen", (lambda: None, None))[0]()
+    """Return whether the object of the noted rows was charged to another ledger before."""
+    owner = _noted_owner(estimator)
     if owner is None or not ledger:
         return False
-    key = id(owner)
-    known = _CHARGED.get(key)
-    _CHARGED[key] = weakref.ref(owner, lambda _: _CHARGED.pop(key, None)), ledger
+    known = _CHARGED.get(id(owner))
     return known is not None and known[0]() is owner and known[1] != ledger
+
+
+def _noted_owner(estimator: Any) -> Any:
+    return _NOTED.get(estimator, {}).get("seen", (lambda: None, None))[0]()
 
 
 def has_seen(model: Any, X: Any) -> bool:
