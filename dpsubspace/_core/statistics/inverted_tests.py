@@ -57,7 +57,7 @@ _MISFIT = 0.001
 _APART, _LEAST = 2.0, 0.3
 
 # How much larger a variance that is off by little is taken to be, over the square of how much it is
-# off: a test at z then has its size, up to higher orders, if this is ``(1 + z^2) / 4``, which is 1.9
+# off: a test at z keeps its size, but for higher orders, if this is ``(1 + z^2) / 4``, which is 1.9
 # for 99 %. A whole deviation made intervals up to a tenth longer.
 _OFF = 2.0
 
