@@ -1,4 +1,4 @@
-"""Messages that the pages on tables and on Dask quote are those that a reader gets."""
+"""Messages that the page on tables quotes, and those about Dask, are those that a reader gets."""
 
 import re
 from pathlib import Path
@@ -174,21 +174,78 @@ DASK_MISTAKES = {
     "all workers are lost in the middle": lose_all_workers,
 }
 
+# What a reader gets, by what is wrong: these explain themselves, and no page repeats them.
+DASK_MESSAGES = {
+    "there is no client": (
+        "Dask collections need the workers of a cluster, and there is no client. Start one: "
+        "from dask.distributed import Client; client = Client()."
+    ),
+    "`y` is a NumPy array beside a data frame": (
+        "`y` is in memory and the lengths of the blocks of `X` are not known. Pass `y` as a "
+        "Dask collection too, or call compute_chunk_sizes() on the array `X`."
+    ),
+    "rows and targets from two data frames": (
+        "`X` has 8 blocks and `y` has 2, of which the lengths are not known. Take both from "
+        "one data frame, or call compute_chunk_sizes() on both arrays."
+    ),
+    "`groups` is a NumPy array beside a data frame": (
+        "`groups` is in memory and the lengths of the blocks of `X` are not known. Pass "
+        "`groups` as a Dask collection too, or call compute_chunk_sizes() on the array `X`."
+    ),
+    "Dask has moved rows to align columns": (
+        "`X` and `groups` have other rows, or in another order, as their index says. Take "
+        "both from one data frame, and call persist() on it, or write it to files first, "
+        "where a column was made of another data frame or of an array. This is about "
+        "partition 0, counted from 0."
+    ),
+    "some blocks of `groups` have numbers, and others text": (
+        "`groups` has blocks of int64 and text: give all blocks one type, by astype."
+    ),
+    "values are missing": (
+        "Input X contains NaN. Fill such entries with a constant that is known in advance, or"
+        " drop the rows or columns. An imputer fitted on these rows would not be private. "
+        "This is about partition 1, counted from 0."
+    ),
+    "values are missing, and the schema has none": (
+        "Column 'age' of `X` has missing values, and the schema declares none: write "
+        "Range(18, 95, missing=True), or fill them with a constant that is known in advance. "
+        "A mean of these rows would not be private. Do so for every column in which values "
+        "can be missing, since this names the first alone. This is about partition 1, counted"
+        " from 0."
+    ),
+    "an estimator that needs rows in memory": (
+        "PersonalizedLinearRegression does not take Dask collections: pass X.compute() and "
+        "y.compute() where they fit into memory. tabular_pipeline, the linear estimators, "
+        "DPPCA, BoundedScaler and the private_ functions take them as they are."
+    ),
+    "a search, or held-out rows of a calibration": (
+        "`X` is a Dask collection, which PrivateSearch does not take: pass X.compute() if it "
+        "fits into memory."
+    ),
+    "a fit inside of a task": (
+        "a fit on Dask collections cannot run inside a Dask task, whose worker it would wait "
+        "for. Call it outside, or pass arrays."
+    ),
+    "all workers are lost in the middle": (
+        "the fit on Dask collections has ended. The cluster has had no worker for 30 seconds."
+        " What it had reserved stays charged, since noisy sums may have been released."
+    ),
+}
+
 
 @pytest.mark.parametrize("wrong", DASK_MISTAKES)
-def test_a_reader_gets_the_message_that_the_page_on_dask_quotes(wrong):
+def test_a_reader_gets_a_message_about_dask_that_explains_itself(wrong):
     distributed = pytest.importorskip("distributed")
     options = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
     client = distributed.Client(**options, dashboard_address=":0", silence_logs=50)
     with client, pytest.raises((ValueError, ClusterError)) as raised:
         DASK_MISTAKES[wrong]()
     waited = str(raised.value).replace("worker for 0 seconds", "worker for 30 seconds")
-    assert waited == quoted("dask_failures.md")[wrong]
+    assert waited == DASK_MESSAGES[wrong]
 
 
-def test_a_reader_who_has_started_no_client_gets_the_message_that_the_page_quotes():
+def test_a_reader_who_has_started_no_client_learns_how_to_start_one():
     with pytest.raises(ValueError) as raised:
         fit_on_blocks()
-    messages = quoted("dask_failures.md")
-    assert str(raised.value) == messages["there is no client"]
-    assert messages.keys() == {"there is no client", *DASK_MISTAKES}
+    assert str(raised.value) == DASK_MESSAGES["there is no client"]
+    assert DASK_MESSAGES.keys() == {"there is no client", *DASK_MISTAKES}
