@@ -136,7 +136,7 @@ def check_ledgers(page, printed, folder):
 
 
 def check_several_rows(page, printed, folder):
-    assert page["regression"].privacy_.unit == "person"
+    assert page["model"].privacy_.unit == "person"
     assert page["folds"]["estimator"][0].privacy_.unit == "person"
 
 
