@@ -556,7 +556,7 @@ class PublicSubspaceLinearRegression(_LinearRegression):
     where rows are few, and noise is mostly in them. The first 3 of 10 gradients also tell whether
     the rest explains much more than expected: then it counts more in the others. All of that
     follows from public rows, from sizes, and from what is released in any case.
-    ``docs/linear_regression.md`` has figures.
+    ``docs/public_data.md`` has figures.
 
     Rows and targets of a task are centred by their own means, so that intercepts may differ.
     Directions do not change with the units of columns or of targets.
