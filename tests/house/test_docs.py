@@ -175,7 +175,7 @@ BEFORE = dict.fromkeys(
     ("docs/columns.md", "docs/guarantees.md", "docs/ledgers.md"),
     admission_names,
 ) | dict.fromkeys(
-    ("docs/schema.md", "docs/shapes_and_importances.md", "docs/table_features.md"),
+    ("docs/schema.md", "docs/shapes_and_importances.md"),
     hospital_names,
 )
 FIGURES = {
