@@ -36,8 +36,9 @@ from dpsubspace.reports._report_words import (
     FALSE_POSITIVES,
     PRIORS,
     UNITS,
+    annexes,
     described,
-    sections_of,
+    first_page,
     verdict_of,
 )
 
@@ -196,15 +197,20 @@ class PrivacyReport:
         return dumped(fields, path)
 
     def _sections(self) -> list[Any]:
-        covered = sections_of(self._account, self._said, self._date)
-        registry = [*_told_to_a_registry(self._account, self._said)]
-        software = [*_software(self._account, self._file)]
+        """One page for a board, and the annexes behind it."""
+        account, said = self._account, self._said
+        behind = [
+            *annexes(account),
+            Section("Entry for a registry of deployments", [*_told_to_a_registry(account, said)]),
+            Section("Software, and how to check this report", [*_software(account, self._file)]),
+        ]
         return [
-            *covered,
-            Section("What is not covered", [*_not_covered(self._account)]),
-            Section("Entry for a registry of deployments", registry),
-            Section("Software, and how to check this report", software),
-            Section("What was not watched", [Text(UNWATCHED)]),
+            *first_page(account, said, self._date),
+            Section("What must not be shown, and what is not covered", [*_not_covered(account)]),
+            *(
+                Section(f"Annex {i + 1}: {each.heading}", each.blocks, first_annex=i == 0)
+                for i, each in enumerate(behind)
+            ),
         ]
 
     def __str__(self) -> str:
@@ -386,27 +392,32 @@ def _title(account: Account, said: Mapping[str, str]) -> str:
 
 
 def _not_covered(account: Account) -> Iterator[Any]:
-    always = [
-        "scores, plots and tables that were computed from the private rows without noise, and any"
-        " fit that is not listed here: charge everything that is computed from the records of the"
-        " same people to one PrivacyLedger",
-        "what was done to the rows beforehand: cleaning, selection, or filling gaps with values"
-        " computed from the rows",
-        "whether the result is correct, and equally accurate for small and large groups: noise"
-        " makes it least accurate for small groups",
-        "what is true of groups: the method is meant to allow findings such as that smokers fall"
-        " ill more often",
-        "the time that a fit took, error messages, and the rows themselves, which must be protected"
-        " like any other personal data",
-    ]
     if account.uncharged and account.budget is not None:
         yield Text("Not counted here, if it took place:")
     elif account.uncharged:
         yield Text("Not counted here, although it used private rows:", loud=True)
     if account.uncharged:
         yield Bullets([sentence(words) for words in account.uncharged])
+    yield Text("Nobody who may not see the rows may see the following:")
+    yield Bullets(
+        [
+            "The rows themselves, how long a fit took, and error messages of programs that read"
+            " the rows.",
+            "Scores, plots and tables that were computed from the rows without noise, and any fit"
+            " that is not listed here. Charge all that is computed from the records of the same"
+            " people to one PrivacyLedger.",
+        ]
+    )
     yield Text("The guarantee does not cover the following:")
-    yield Bullets([sentence(words) for words in always])
+    yield Bullets(
+        [
+            "What was done to the rows beforehand, such as filling gaps with values computed from"
+            " the rows.",
+            "Whether the result is correct. Noise makes it least accurate for small groups.",
+            "What is true of groups, such as that smokers fall ill more often.",
+        ]
+    )
+    yield Text(UNWATCHED)
 
 
 def _known(fields: Mapping[str, str]) -> dict[str, str | None]:

@@ -35,6 +35,7 @@ class Table:
 class Section:
     heading: str
     blocks: Sequence[Text | Bullets | Table]
+    first_annex: bool = False  # A new page begins here if the report is printed
 
 
 # Words ------------------------------------------------------------------------------------------
@@ -145,6 +146,7 @@ _STYLE = """
 @media print {
  .dpsubspace-report {max-width: none; padding: 0; font-size: 10pt}
  .dpsubspace-report h2 {break-after: avoid}
+ .dpsubspace-report .annex {break-before: page}
  .dpsubspace-report tr, .dpsubspace-report .loud {break-inside: avoid}
 }
 """
@@ -154,7 +156,8 @@ def fragment(title: str, sections: Sequence[Section]) -> str:
     """Return all sections as HTML to put into a page; it needs no other files."""
     parts = [f"<style>{_STYLE}</style>", '<main class="dpsubspace-report">', _tag("h1", title)]
     for i, section in enumerate(sections):
-        parts.append(f'<section aria-labelledby="dpsubspace-section-{i}">')
+        annex = ' class="annex"' if section.first_annex else ""
+        parts.append(f'<section aria-labelledby="dpsubspace-section-{i}"{annex}>')
         parts.append(f'<h2 id="dpsubspace-section-{i}">{html.escape(section.heading)}</h2>')
         parts += [_block(block) for block in section.blocks]
         parts.append("</section>")

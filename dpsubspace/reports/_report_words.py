@@ -125,14 +125,22 @@ def _verdict_of(account: Account) -> str:
     return f"{jointly}{',' if is_seeded(account) else ':'} {said}."
 
 
-def sections_of(account: Account, said: dict[str, str], date: str) -> list[Section]:
+def first_page(account: Account, said: dict[str, str], date: str) -> list[Section]:
+    """Return what a board reads: who is protected, how strongly, and what was released."""
     return [
         Section("Summary", [*_summary(account, said, date)]),
         Section("What was released", [*_released(account)]),
+    ]
+
+
+def annexes(account: Account) -> list[Section]:
+    found = [
+        Section("How noise protects", [*_about_noise(account)]),
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
         Section("What the guarantee assumes", [*_rests_on(account)]),
     ]
+    return [section for section in found if section.blocks]
 
 
 def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:
@@ -157,9 +165,9 @@ def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]
         yield Text(_in_words(account))
     if account.budget is not None:
         yield from _about_the_budget(account)
+    if account.attackers and (weak := weakness_of(account)):
+        yield _warning_of(account, weak)
     yield Table("In short", _in_short(account, said, date))
-    if account.attackers:
-        yield from _about_epsilon(account)
 
 
 def _about_the_budget(account: Account) -> Iterator[Any]:
@@ -207,20 +215,21 @@ def _down(value: float) -> str:
 
 
 def _about_epsilon(account: Account) -> Iterator[Any]:
-    total, weak = account.total, weakness_of(account)
-    if weak:
-        yield Text(
-            f"An epsilon of {up(account.promised)} is {weak}: a suspicion with a probability of"
-            f" {_guess(account.promised)} can become as likely as not. Look at what an attacker"
-            " can learn, below, before you rely on it.",
-            loud=True,
-        )
     yield Text(
-        f"Epsilon limits how much one record (here: {unit_of(total)}) can change the probability"
-        f" of any result: by a factor of up to {_factor(account.promised)}. Delta is a small"
-        f" allowance on top of that{_of_delta(account)}. Smaller is more private. No number is"
-        " right for everybody. Ponomareva and others (How to DP-fy ML, 2023) call an epsilon of at"
-        " most 1 strong, of at most 10 reasonable, and of more than 10 weak."
+        f"Epsilon limits how much one record (here: {unit_of(account.total)}) can change the"
+        f" probability of any result: by a factor of up to {_factor(account.promised)}. Delta is a"
+        f" small allowance on top of that{_of_delta(account)}. Smaller is more private. No number"
+        " is right for everybody. Ponomareva and others (How to DP-fy ML, 2023) call an epsilon of"
+        " at most 1 strong, of at most 10 reasonable, and of more than 10 weak."
+    )
+
+
+def _warning_of(account: Account, weak: str) -> Text:
+    return Text(
+        f"An epsilon of {up(account.promised)} is {weak}: a suspicion with a probability of"
+        f" {_guess(account.promised)} can become as likely as not. Look at what an attacker"
+        " can learn, in the annex, before you rely on it.",
+        loud=True,
     )
 
 
@@ -290,8 +299,6 @@ def _in_words(account: Account) -> str:
     )
     if attacker.surprise:
         words += f" {_except(unit, attacker)}"
-        if account.budget is not None and after <= 0.999:
-            words += f" {_than_one_fit(account, attacker)}"
     return f"{words} The method is not meant to hide facts that are true of people in general."
 
 
@@ -312,7 +319,7 @@ def _than_one_fit(account: Account, attacker: Attacker) -> str:
     if account.overspent:
         why = "like that of a budget that is kept, so that the two can be compared"
     return (
-        f"This limit is computed from epsilon and delta alone, {why}. Therefore it is"
+        f"The limit in the summary is computed from epsilon and delta alone, {why}. Therefore it is"
         " larger than in the report of a single fit with Gaussian noise at the same epsilon and"
         f" delta, where all that the noise does is known: there it would be"
         f" {percent(fit.posterior(PRIORS[0]))}, and would be exceeded with a probability of at most"
@@ -334,19 +341,28 @@ _KINDS = {
 def _released(account: Account) -> Iterator[Any]:
     total = account.total
     if account.kind in ("fit", "release"):
-        what = account.items[0].what
-        rows = [["What it is", what]] if what else []
-        yield Table("Mechanism", [*rows, ["What ran", described(total.event)]])
+        what = account.items[0].what or account.items[0].name
+        yield Table("Everything that epsilon counts", [["What it is", what]])
+        return
+    yield _items(account)
+    each = sum(item.count * item.guarantee.epsilon for item in account.items)
+    if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
+        less = (
+            ": less than the sum of the parts, because of how the effects of independent noise"
+            " combine"
+        )
+        words = f"Everything together costs epsilon = {up(total.epsilon)}"
+        yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
+
+
+def _about_noise(account: Account) -> Iterator[Any]:
+    total = account.total
+    if account.attackers:
+        yield from _about_epsilon(account)
+    if account.kind in ("fit", "release"):
+        yield Table("What ran", [[account.items[0].name, described(total.event)]])
     else:
-        yield _items(account)
-        each = sum(item.count * item.guarantee.epsilon for item in account.items)
-        if sum(item.count for item in account.items) > 1 and total.epsilon < math.inf:
-            less = (
-                ": less than the sum of the parts, because of how the effects of independent noise"
-                " combine"
-            )
-            words = f"Everything together costs epsilon = {up(total.epsilon)}"
-            yield Text(f"{words}{less if total.epsilon < each * (1 - 1e-9) else ''}.")
+        yield _limited(account, "What ran", [("Noise", _ran(account))])
     parts = mechanisms_of(total.event)
     kinds = {part.kind for part in parts}
     words = [text for kind, text in _MECHANISMS.items() if kind in kinds]
@@ -367,22 +383,30 @@ def _released(account: Account) -> Iterator[Any]:
         yield Text(" ".join(words))
 
 
+def _ran(account: Account) -> list[str]:
+    return [described(item.guarantee.event) for item in account.items]
+
+
 def _items(account: Account) -> Table:
     columns: list[tuple[str, list[str]]] = [
-        ("Part", [item.name for item in account.items]),
         ("What it is", [item.what for item in account.items]),
         ("Date", [readable(item.date) for item in account.items]),
         ("Fits", ["" if item.count == 1 else str(item.count) for item in account.items]),
-        ("What ran", [described(item.guarantee.event) for item in account.items]),
         ("Epsilon of each", [_cost(item.guarantee.epsilon) for item in account.items]),
     ]
+    return _limited(account, "Everything that epsilon counts", columns)
+
+
+def _limited(account: Account, caption: str, columns: list[tuple[str, list[str]]]) -> Table:
+    """Return a table of the parts without empty columns, and not more rows than can be read."""
+    columns = [("Part", [item.name for item in account.items]), *columns]
     columns = [column for column in columns if any(column[1]) or column[0] == "Part"]
     rows = [[cell or "-" for cell in row] for row in zip(*(c for _, c in columns), strict=True)]
     if len(rows) > _MOST_ROWS:
         rest = len(rows) - _MOST_ROWS + 1
         more = [f"{rest} more, listed in the JSON version of this report"]
         rows[-rest:] = [more + ["-"] * (len(columns) - 1)]
-    return Table("Everything that epsilon counts", rows, [name for name, _ in columns])
+    return Table(caption, rows, [name for name, _ in columns])
 
 
 def _cost(epsilon: float) -> str:
@@ -498,6 +522,9 @@ def _attack(account: Account) -> Iterator[Any]:
         f"{_of_a_ledger(account)}"
     )
     yield from _beliefs(account)
+    known = bounds[-1].attacker
+    if account.budget is not None and known.surprise and known.posterior(PRIORS[0]) <= 0.999:
+        yield Text(_than_one_fit(account, known))
     yield from _memberships(account)
     if not total.secure:
         yield Text(

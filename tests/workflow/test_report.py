@@ -941,6 +941,27 @@ def test_the_version_that_made_a_release_stays_with_its_guarantee(monkeypatch):
     assert "not all recorded" in " ".join(str(privacy_report(unknown)).split())
 
 
+# What a board reads -----------------------------------------------------------------------------
+
+
+def test_a_board_reads_one_page_and_the_rest_is_annexed():
+    ledger = PrivacyLedger(epsilon=3.0, delta=1e-5)
+    for name in ("first", "second", "third"):
+        ledger.fit(DPSGDClassifier(epsilon=0.5), X, Y, label=name)
+    for subject in (fitted(), ledger):
+        first, _, rest = str(privacy_report(subject)).partition("\nAnnex 1: ")
+        assert len(first.split()) < 600
+        for asked in ("Unit of protection", "Epsilon", "What was released", "must not be shown"):
+            assert asked in first
+        assert [line for line in rest.splitlines() if line.startswith("Annex")] == [
+            "Annex 2: Whom does it protect, and against what?",
+            "Annex 3: What can an attacker learn?",
+            "Annex 4: What the guarantee assumes",
+            "Annex 5: Entry for a registry of deployments",
+            "Annex 6: Software, and how to check this report",
+        ]
+
+
 # The page of the docs ---------------------------------------------------------------------------
 
 
