@@ -2,8 +2,8 @@
 Predict from a saved model without this package
 ===============================================
 
-``model.to_json("model.json")`` writes a fitted model as JSON; ``docs/model_format.md`` says what is
-in it. The functions below read a private classifier of a table from such a file and predict with
+``model.to_json("model.json")`` writes a fitted model as JSON; ``docs/saving_models.md`` says what
+is in it. The functions below read a private classifier of a table from such a file and predict with
 NumPy alone, as a service could that must not install anything else. They know of ranges,
 categories, dates, missing values, logarithmic scales from 0 on, and pairs of columns.
 """

@@ -151,6 +151,12 @@ def check_reports(page, printed, folder):
     assert (folder / "digits.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def check_monitoring(page, printed, folder):
+    before, now = (page[name].margin("age").to_frame()["share"] for name in ("before", "now"))
+    assert before.iloc[2] < 0.4 < 0.6 < now.iloc[2]  # of those from 70 to 95
+    assert page["score"].value > 0.7 and (folder / "2026-02.ledger").is_file()
+
+
 def check_one_budget(page, printed, folder):
     for line in ("PrivacyLedger: epsilon 1.9 of 2 spent", "0.96\n1.41\n[0.4, 1.32]\n"):
         assert line in printed
@@ -189,6 +195,7 @@ FIGURES = {
     "docs/index.md": check_readme,
     "docs/ledgers.md": check_ledgers,
     "docs/linear_regression.md": check_linear_regression,
+    "docs/monitoring.md": check_monitoring,
     "docs/one_budget.md": check_one_budget,
     "docs/personal_models.md": check_personal_models,
     "docs/public_data.md": check_public_data,

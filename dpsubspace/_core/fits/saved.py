@@ -3,7 +3,7 @@
 A class of models names in ``_saved`` all that its fit stores, with the form of each part. A file
 has the kind of the model, its parameters, the fitted parts, and the guarantee: all of that is
 public or released. Data of single persons, and modules of torch, are in pickles only.
-``docs/model_format.md`` describes the files.
+``docs/saving_models.md`` describes the files.
 """
 
 from __future__ import annotations
