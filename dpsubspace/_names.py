@@ -30,7 +30,7 @@ SUBJECTS = {
     "tables": {
         "tables._table_encoder": ["TableEncoder"],
         "tables._tabular": ["TabularPipeline", "tabular_pipeline"],
-        "_core.tables.kinds": ["Categories", "Date", "PrivateRange", "Range"],
+        "_core.tables.kinds": ["Categories", "Date", "PrivateRange", "Range", "Text"],
         "_core.tables.schema": ["Schema"],
     },
     "calibration": {

@@ -262,6 +262,12 @@ def _days(column, gone):
     return np.where(gone, None, [_day(each) for each in days])
 
 
+def _texts(X, gone):
+    """Texts of a word for each number and one for all rows, which are missing in some rows."""
+    words = np.clip(np.nan_to_num(X), -50, 50).astype(int)
+    return np.where(gone, None, [" ".join([*(f"w{each}" for each in row), "so"]) for row in words])
+
+
 def tabular(X, target, random_state, *, groups=None, **options):
     """Fit of a table whose first column is estimated privately and whose second has gaps.
 
@@ -288,6 +294,9 @@ def tabular(X, target, random_state, *, groups=None, **options):
     if options.get("dates"):
         frame.append(_days(X[:, 2], odd))
         schema["day"] = DAY
+    if options.get("text"):
+        frame.append(_texts(X, odd))
+        schema["text"] = dpsubspace.tables.Text(n_features=32)
     if options.get("alone"):
         schema |= {"gaps": dpsubspace.PrivateRange(missing=True), "low": dpsubspace.PrivateRange()}
     frame = np.array(frame, dtype=object).T
@@ -386,10 +395,19 @@ def coefficients(X, target, random_state, *, groups=None, aims="numbers", **opti
 TABLES = {
     "plain": {"free": True},
     "dates": {"free": True, "dates": True},
+    "text": {"free": True, "text": True},
     "estimated": {},
+    "estimated text": {"text": True},
     "adaptive mean": {"free": True, "model": dpsubspace.DPSGDFClassifier},
     "interactions": {"free": True, "model": dpsubspace.DPSGDFClassifier, "learned": True},
     "target": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9)},
+    "target, text": {
+        "free": True,
+        "text": True,
+        "model": dpsubspace.DPSGDRegressor,
+        "aims": (-3, 9),
+    },
+    "adaptive mean, text": {"free": True, "text": True, "model": dpsubspace.DPSGDFClassifier},
     "values": {"free": True, "model": dpsubspace.DPSGDRegressor, "aims": (-3, 9), "learned": True},
     "estimated target": {"model": dpsubspace.DPSGDRegressor, "aims": dpsubspace.PrivateRange()},
     "moments": {"model": dpsubspace.DPLinearRegression, "aims": (-3, 9)},
@@ -400,11 +418,11 @@ TABLES = {
         "dates": True,
     },
 }
-# The same of rows that are formed in every step: columns are not added to such.
+# The same of rows that are formed in every step: columns are not added to such, nor texts.
 FORMED = {
     name: setting | {"formed": True}
     for name, setting in TABLES.items()
-    if not setting.get("learned")
+    if not setting.get("learned") and not setting.get("text")
 }
 
 SCORED = {

@@ -55,6 +55,7 @@ SUBJECTS = {
             "PrivateRange",
             "Categories",
             "Date",
+            "Text",
         ],
     ),
     "calibration": (

@@ -13,7 +13,13 @@ from dpsubspace._core.ground.plotting import Display, styled
 from dpsubspace._core.rows.seen_rows import has_seen
 from dpsubspace._core.tables.schema import read_table
 from dpsubspace._names import public
-from dpsubspace.inspection._shape_display import outputs_of, score_name_of, shortened, table_steps
+from dpsubspace.inspection._shape_display import (
+    outputs_of,
+    refuse_texts_alone,
+    score_name_of,
+    shortened,
+    table_steps,
+)
 from dpsubspace.tables._column_importances import importances_of
 
 
@@ -25,7 +31,8 @@ class ImportanceDisplay(Display):
     A bar shows the total Sobol index of a column: the share of the variance of the score that goes
     with the column, alone and together with others. The score is the log-odds for a classifier with
     the log loss, and the prediction for a regressor. A column that the model does not use has 0,
-    and if the model uses a single column, that one has 1.
+    and if the model uses a single column, that one has 1. Columns of text are left out: the shares
+    are those of the other columns among each other.
 
     The plot is made of the fitted model alone. Its weights are released and the schema is
     public, so that it costs no privacy and can be published with the model. Importances by
@@ -184,12 +191,14 @@ class ImportanceDisplay(Display):
             if not len(public.numbers):
                 raise ValueError("`X_public` has no rows: pass some, or None.")
         outputs, output = outputs_of(model, target)
+        refuse_texts_alone(cls.__name__, schema)
         found = importances_of(encoder.encoding_, model, level=level, public=public, output=output)
+        drawn = [name not in schema.texts for name in schema]
         display = cls(
-            importances=found.values,
-            names=[*schema],
-            low=found.low,
-            high=found.high,
+            importances=found.values[drawn],
+            names=[name for name in schema if name not in schema.texts],
+            low=None if found.low is None else found.low[drawn],
+            high=None if found.high is None else found.high[drawn],
             score_name=score_name_of(estimator, outputs),
             level=level,
         )

@@ -100,7 +100,8 @@ class ShapeDisplay(Display):
     does, a column is drawn with all others at their average over the schema: each number of a
     range is as likely as any other on the scale that it is read on, and each category as any
     other. There, pairs of numbers add nothing to the shape of either number. A pair is drawn as a
-    map, with what both numbers add alone. It is hatched where the band includes 0.
+    map, with what both numbers add alone. It is hatched where the band includes 0. Texts are not
+    drawn, and add nothing to the shapes of other columns.
 
     A classifier with ``row_norm="l2"`` divides each row by its length, which depends on all
     columns a little. The length is taken from the value that is drawn and from the average of the
@@ -170,7 +171,7 @@ class ShapeDisplay(Display):
             :func:`tabular_pipeline` makes.
         features : list of {str, pair of str} or None, default=None
             Columns to draw, by their names. A pair of names draws what two columns of numbers do
-            together. None draws every column of the schema.
+            together. None draws every column of the schema but those of text.
         target : object or None, default=None
             Which class to draw where there are more than two, or which target (its place, from 0)
             where there are several. None draws a curve for each.
@@ -203,6 +204,7 @@ class ShapeDisplay(Display):
         check_real("level", level, low=0, high=1)
         check_integer("grid_resolution", grid_resolution, low=2)
         encoder, model = table_steps(cls.__name__, estimator)
+        refuse_texts_alone(cls.__name__, encoder.schema_)
         found = shapes_of(encoder.encoding_, model)
         names = _checked_features(features, encoder.schema_)
         outputs, chosen = outputs_of(model, target)
@@ -438,9 +440,18 @@ def table_steps(name: str, estimator: Any) -> tuple[TableEncoder, Any]:
     return encoder, model
 
 
+def refuse_texts_alone(name: str, schema: Schema) -> None:
+    """Raise ValueError if there is no column that a plot could show."""
+    if len(schema.texts) == len(schema):
+        raise ValueError(
+            f"{name} draws columns of numbers, dates and categories, and `schema` has text alone:"
+            " model[-1].coef_ has the weights of hashed words."
+        )
+
+
 def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, str]]:
     if features is None:
-        return [*schema]
+        return [name for name in schema if name not in schema.texts]
     if isinstance(features, str) or not isinstance(features, Iterable):
         raise ValueError(
             f"`features` must be a list of names of columns and of pairs of names, got"
@@ -454,6 +465,11 @@ def _checked_features(features: Any, schema: Schema) -> list[str | tuple[str, st
                 raise ValueError(
                     f"`features` names the column {shown(name)}, which is not in the schema. It has"
                     f" {shown_first(schema)}."
+                )
+            if name in schema.texts:
+                raise ValueError(
+                    f"`features` names the column {shown(name)} of text, which has no shape: leave"
+                    " it out."
                 )
         numbers = all(name in schema.numbers for name in names)
         if len(names) > 2 or (len(names) == 2 and (not numbers or names[0] == names[1])):

@@ -10,5 +10,6 @@ from dpsubspace._core.tables.kinds import (
     Date as Date,
     PrivateRange as PrivateRange,
     Range as Range,
+    Text as Text,
 )
 from dpsubspace._core.tables.schema import Schema as Schema

@@ -52,7 +52,7 @@ _MISSING = 0.1
 
 @dataclass(frozen=True)
 class ColumnImportances:
-    """Total Sobol indices of the columns of a table, (d,), from 0 to 1."""
+    """Total Sobol indices of the columns of a table, (d,), from 0 to 1; NaN for those of text."""
 
     values: np.ndarray
     # Ends of the bands; None if noise is not known, or there is none.
@@ -72,8 +72,12 @@ def importances_of(
 
     With a `level` there are bands, which should cover the importances of the same fit without noise
     at this level. Columns are distributed as in `public` rows, and evenly on their scales without
-    any. `output` is the number of the score to use, and None uses all of them together.
+    any. Texts have no scale and stay as they are: the importances are those of the other columns
+    among each other. `output` is the number of the score to use, and None uses all of them
+    together.
     """
+    if len(encoding.schema.texts) == len(encoding.schema):
+        return ColumnImportances(np.full(len(encoding.schema), np.nan))
     scores = released_scores(encoding, model)
     outputs = _Outputs.of(scores, classes=several(model), output=output, draws=level is not None)
     parts, whole = _variances(_Points(encoding, scores, public), outputs)
@@ -81,11 +85,19 @@ def importances_of(
     clear[clear <= _ROUNDING * whole.value] = 0.0
     values = clear / max(whole.clear, clear.max(), 1e-300)
     if level is None or scores.noise is None:
-        return ColumnImportances(values)
+        return ColumnImportances(_with_texts(encoding, values))
     by_steps = model._linear_scores().noise.plan is not None
     caution = _CAUTION if by_steps else 1.0
     low, high = np.array([_band(part, whole, level, caution) for part in parts]).T
-    return ColumnImportances(values, np.minimum(low, values), np.maximum(high, values))
+    ends = np.minimum(low, values), np.maximum(high, values)
+    return ColumnImportances(*(_with_texts(encoding, each) for each in (values, *ends)))
+
+
+def _with_texts(encoding: Encoding, values: np.ndarray) -> np.ndarray:
+    """Numbers of all columns, NaN for those of text, from numbers of the others."""
+    found = np.full(len(encoding.schema), np.nan)
+    found[[name not in encoding.schema.texts for name in encoding.schema]] = values
+    return found
 
 
 # Variances ----------------------------------------------------------------------------------------
@@ -99,7 +111,7 @@ def scores_along(encoding: Encoding, model: Any, name: str) -> tuple[np.ndarray,
     scores: LinearScores = model._linear_scores()
     used = _Points(encoding, scores, None).beside_others(name)
     flat, mean = used.reshape(-1, used.shape[-1]), getattr(model, "mean_", None)
-    found = scores.scores(flat, np.arange(encoding.n_features)) + model.offset_
+    found = scores.scores(flat, np.arange(encoding.n_dense)) + model.offset_
     if mean is not None:
         row = scores.widened(mean, 0.0) if scores.bias else np.append(mean, 0.0)
         mean = row @ scores.weights + model.offset_
@@ -187,10 +199,11 @@ class _Outputs:
         noise = 0.0 if std is None else float((std**2 @ self.mixing**2).sum())
         if self.noise is None or self.hidden is None:
             return _Variance(value, noise, *np.zeros((3, 1)))
-        products, squares = _products(rows, found, self.noise)
+        of_rows = self.scores.places(rows, at)  # those of texts are not among them
+        products, squares = _products(rows, found, self.noise[of_rows])
         hidden = value - products + squares
         if self.hidden is not self.noise:
-            moved, more = _products(rows, found, self.hidden)
+            moved, more = _products(rows, found, self.hidden[of_rows])
             hidden = value - moved + more
         return _Variance(value, noise, products, squares, np.maximum(hidden, 0.0))
 
@@ -245,8 +258,9 @@ class _Points:
 
     def __init__(self, encoding: Encoding, scores: LinearScores, public: Table | None):
         self._encoding, self._scores, schema = encoding, scores, encoding.schema
-        self.columns = {name: _values(encoding, name, public) for name in schema}
-        width = len(schema) * encoding.n_features * _PLACES
+        names = [name for name in schema if name not in schema.texts]
+        self.columns = {name: _values(encoding, name, public) for name in names}
+        width = len(names) * encoding.n_dense * _PLACES
         self._few = 2 ** int(np.log2(np.clip(_ENTRIES // width, 1, _ROWS)))
         few, self.places = self._even(self._few), self._even(_ALL_ROWS)
         self._rows = {name: self.columns[name][0][at] for name, at in few.items()}
@@ -283,7 +297,8 @@ class _Points:
 
     def _used(self, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
         rows = encoded(self._encoding, columns, n)
-        return self._scores.used(rows, np.arange(rows.shape[1]), (rows**2).sum(axis=1))
+        squares = (rows**2).sum(axis=1) + self._encoding.text_square
+        return self._scores.used(rows, np.arange(rows.shape[1]), squares)
 
 
 def _values(encoding: Encoding, name: str, public: Table | None) -> tuple[np.ndarray, np.ndarray]:

@@ -57,11 +57,12 @@ class Curvature(NamedTuple):
 def usual_curvature(encoding: Encoding, model: Any, scores: LinearScores) -> Curvature | None:
     """Curvature at the weights of a fitted classifier; None if nothing shows it.
 
-    Nothing does without a released mean or an intercept, and for losses other than the log loss.
+    Nothing does without a released mean or an intercept, for losses other than the log loss, and of
+    texts, whose mean does not show which words occur together.
     """
     if getattr(model, "mean_", None) is None or getattr(model, "loss", None) != "log_loss":
         return None
-    if scores.row_map is None or not scores.bias:
+    if encoding.schema.texts or scores.row_map is None or not scores.bias:
         return None
     rows = _usual_rows(encoding, mean_of_rows(model.mean_, scores.bias))
     at = np.arange(rows.shape[1])
@@ -108,13 +109,16 @@ def _usual_rows(encoding: Encoding, means: np.ndarray) -> np.ndarray:
 
 
 def encoded(encoding: Encoding, columns: dict[str, np.ndarray], n: int) -> np.ndarray:
-    """Encoded rows with these numbers or codes of columns, and the first values of all others."""
+    """Encoded rows with these numbers or codes of columns, and the first values of all others.
+
+    Features of texts are left out.
+    """
     schema = encoding.schema
     others = {a: encoding.numbers_at(a, np.zeros(1)) for a in schema.numbers if a not in columns}
     known = columns | others
     numbers = [np.broadcast_to(known[name], n) for name in schema.numbers]
     codes = [np.broadcast_to(columns.get(name, np.zeros(1)), n) for name in schema.categories]
-    return encoding(table_of(numbers, codes, n)).astype(np.float64)
+    return encoding.dense(table_of(numbers, codes, n)).astype(np.float64)
 
 
 def table_of(numbers: list[Any], codes: list[Any], n: int) -> Table:
@@ -173,10 +177,12 @@ class ColumnShapes:
         codes = [
             rng.permutation(_ROWS) % len(self._said(name).values) for name in schema.categories
         ]
-        squares = encoding(table_of(numbers, codes, _ROWS)).astype(np.float64) ** 2
-        self._sq_norm = float(squares.sum(axis=1).mean())
+        squares = encoding.dense(table_of(numbers, codes, _ROWS)).astype(np.float64) ** 2
+        self._sq_norm = float(squares.sum(axis=1).mean()) + encoding.text_square
         self._sq_blocks = {
-            name: float(squares[:, at].sum(axis=1).mean()) for name, at in encoding.blocks.items()
+            name: float(squares[:, at].sum(axis=1).mean())
+            for name, at in encoding.blocks.items()
+            if name not in schema.texts
         }
 
     def of(self, name: str, resolution: int) -> ColumnShape:

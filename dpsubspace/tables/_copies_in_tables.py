@@ -22,7 +22,7 @@ def copying_column_of_table(encoding: Encoding, model: Any) -> Any:
     of_one = (n_classes - 1) / n_classes / (2 if n_classes == 2 else 1)  # largest for a constant
     if not doubt.is_below(DECIDED * of_one):
         return None
-    importances = importances_of(encoding, model).values
+    importances = np.nan_to_num(importances_of(encoding, model).values)  # texts have none
     found = int(np.argmax(importances))
     name = list(encoding.schema)[found]
     if (

@@ -22,7 +22,7 @@ from dpsubspace._core.fits.estimator import (
 )
 from dpsubspace._core.fits.outputs import lazily
 from dpsubspace._core.fits.saved import FEATURES
-from dpsubspace._core.ground.checks import check_bool, check_choice, is_collection
+from dpsubspace._core.ground.checks import check_bool, check_choice, is_collection, shown
 from dpsubspace._core.ground.forms import ByName, Fixed, Flag, Number, Sometimes
 from dpsubspace._core.plans.table import EncodingPlan, read_rows
 from dpsubspace._core.release.noise import as_noise
@@ -49,8 +49,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     """Encode a raw table for a private linear model, by a schema of what is public about it.
 
     Every number becomes a few cosines of it, from which a linear model learns a curve; every
-    category becomes a column of its own; a date becomes a number of days, a month and a weekday;
-    and a declared missing value becomes an indicator. Rows
+    category becomes a column of its own; a date becomes a number of days, a month and a weekday; a
+    text becomes hashed words; and a declared missing value becomes an indicator. Rows
     come out with a norm of at most 1. Nothing is learned from the rows, and nothing is spent,
     unless the schema has columns whose range is to be estimated (:class:`PrivateRange`). Then all
     of `epsilon` is. It also decides how fine the encoding is: more rows and a larger budget carry
@@ -62,8 +62,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     ----------
     schema : Schema or dict
         What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`,
-        a :class:`Date` or a :class:`Categories`. A pair of numbers is short for a range, and a list
-        for categories. Columns that it does not name are dropped, and ``fit`` says so.
+        a :class:`Date`, a :class:`Categories` or a :class:`Text`. A pair of numbers is short for a
+        range, and a list for categories. Columns that it does not name are dropped, and ``fit``
+        says so.
     interactions : bool, "auto" or "learned", default="auto"
         Whether pairs of numbers get features of their own, so that the model can learn how two
         columns act together. "auto" gives them to tables of 2 to 16 numbers (20 in front of
@@ -130,8 +131,9 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
     most 1, more features do not mean more noise in the scores, and the fine features only begin to
     matter where the budget lets them. Each column has a share of the squared norm of a row: four
     parts for a number, and one for a category. A date has six, four of its days and one each of its
-    month and its weekday, so that d numbers, c categories and t dates are divided by ``sqrt(4 d + c
-    + 6 t)``, the largest norm that they could have; pairs of numbers take a part of it.
+    month and its weekday, and a text has 16, so that d numbers, c categories, t dates and x texts
+    are divided by ``sqrt(4 d + c + 6 t + 16 x)``, the largest norm that they could have; pairs of
+    numbers take a part of it. Texts are rows of norm 1, or zeros, before: see :class:`Text`.
     :class:`DPSGDClassifier`, :class:`DPSGDFClassifier` and :class:`DPSGDRegressor` in a
     :func:`tabular_pipeline` begin with these shares and change them four times, after 15, 25, 40
     and 55 % of their steps. A column keeps at least 15 % of its share, and the rest goes to columns
@@ -239,7 +241,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
         noise = as_noise(self.random_state).child("table")
         return self._fit_by(self._plan(), X, groups=groups, noise=noise)
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """Encode rows, each by itself.
 
         Parameters
@@ -249,8 +251,8 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
 
         Returns
         -------
-        ndarray of shape (n_rows, n_features_out)
-            Rows of norm at most 1, in float32.
+        {ndarray, sparse array} of shape (n_rows, n_features_out)
+            Rows of norm at most 1, in float32, as a CSR array where the schema has texts.
         """
         check_is_fitted(self, "encoding_")
         if is_collection(X):
@@ -259,7 +261,7 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             return lazily(TableEncoder._encoded, self, rows, nothing)
         return self._encoded(X)
 
-    def _encoded(self, X: Any) -> np.ndarray:
+    def _encoded(self, X: Any) -> Any:
         # A pipeline has read the table already.
         if not isinstance(X, Table):
             X = read_table(X, self.schema_, named=self._reordered)
@@ -299,9 +301,14 @@ class TableEncoder(TransformerMixin, PrivateEstimator):
             check_bool("interactions", self.interactions)
         else:
             check_choice("interactions", self.interactions, (True, False, "auto", LEARNED))
-        return EncodingPlan(
-            target=target, schema=as_schema(self.schema), interactions=self.interactions
-        )
+        schema = as_schema(self.schema)
+        if self.interactions == LEARNED and schema.texts:
+            raise ValueError(
+                f"`interactions`='learned' goes through dense rows, and `schema` has the column"
+                f" {shown(schema.texts[0])} of Text, whose rows are sparse: use"
+                " interactions='auto', or leave the column out of the schema."
+            )
+        return EncodingPlan(target=target, schema=schema, interactions=self.interactions)
 
     def _check(self, plan: EncodingPlan, given: FitData) -> CheckedFit:
         table, _ = read_rows(given.X, plan.schema, groups=given.groups)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -57,7 +58,14 @@ from dpsubspace._core.rows.same_rows import by_name, refuse_private
 from dpsubspace._core.rows.seen_rows import note_rows
 from dpsubspace._core.tables.encoding import LEARNED
 from dpsubspace._core.tables.kinds import PrivateRange, Range
-from dpsubspace._core.tables.schema import Schema, Table, is_reordered, no_rows, read_table
+from dpsubspace._core.tables.schema import (
+    Schema,
+    Table,
+    as_schema,
+    is_reordered,
+    no_rows,
+    read_table,
+)
 from dpsubspace._names import public
 from dpsubspace.linear_model._dpsgd import DPSGDFClassifier
 from dpsubspace.linear_model._regression import DPLinearRegression
@@ -114,9 +122,10 @@ def tabular_pipeline(
         `neighboring_relation` and `random_state` are those of the pipeline. "classification" is
         ``DPSGDFClassifier()``, and "regression" is ``DPLinearRegression()``.
     schema : Schema or dict
-        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`
-        or a :class:`Categories`. A pair of numbers is short for a range, and a list for categories.
-        Columns that it does not name are dropped, and ``fit`` says so.
+        What is public about each column, by its name: a :class:`Range`, a :class:`PrivateRange`,
+        a :class:`Date`, a :class:`Categories` or a :class:`Text`. A pair of numbers is short for a
+        range, and a list for categories. Columns that it does not name are dropped, and ``fit``
+        says so.
     epsilon : float or None, default=None
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added. None takes that of
@@ -261,8 +270,9 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         Share of the variance of the score that goes with each column of the schema, alone and
         together with others (its total Sobol index), without what noise has of it. They are
         computed from the released weights, which costs no privacy, and add up to 1 where no columns
-        act together, and to more where some do. See :class:`ImportanceDisplay` for their bands, and
-        for what they do not tell.
+        act together, and to more where some do. Columns of text have NaN, and those of the others
+        are shares among these. See :class:`ImportanceDisplay` for their bands, and for what they do
+        not tell.
 
     See Also
     --------
@@ -568,6 +578,12 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         self._check_target(plan, labelled=y_public is not None)
         _check_public(model, X_public, y_public)
         schema = plan.table.schema
+        if schema.texts and gives_frames(self._checked_steps()[0]):
+            raise ValueError(
+                f"`schema` has the column {shown(schema.texts[0])} of Text, whose features are"
+                " sparse, and no data frame: leave the output of the encoder as it is, with"
+                " set_output(transform='default')."
+            )
         check = check_of_blocks(model, y) if is_elsewhere(X) else None
         table, y = read_rows(X, schema, y, check, groups)
         warn_of_target(given.y, schema)
@@ -663,6 +679,8 @@ class TabularPipeline(PrivateEstimator, Pipeline):  # pyright: ignore[reportInco
         limits, estimated = _target_limits(self.target, model)
         logs = isinstance(self.target, Range) and self.target.log
         by_column = isinstance(plan, RegressionFit)
+        if by_column:
+            _refuse_texts(as_schema(encoder.schema), model)
         table = replace(encoder._encoding_plan(target), by_column=by_column, share=RANGES_SHARE)
         return TablePlan(
             target=target,
@@ -804,9 +822,22 @@ def _rounded_exp(logarithms: np.ndarray) -> np.ndarray:
     return np.array([float(f"{value:.12g}") for value in np.exp(logarithms)])
 
 
-def _blank(table: Table, n_features: int) -> np.ndarray:
-    # One zero for all entries: rows that are only checked need no memory.
+def _blank(table: Table, n_features: int) -> Any:
+    # One zero for all entries, or none: rows that are only checked need no memory.
+    if table.texts:
+        return sparse.csr_array((len(table), n_features), dtype=np.float32)
     return np.broadcast_to(np.float32(0.0), (len(table), n_features))
+
+
+def _refuse_texts(schema: Schema, model: Any) -> None:
+    """Raise ValueError for columns of text before a model that takes no sparse rows."""
+    if schema.texts:
+        raise ValueError(
+            f"`schema` has the column {shown(schema.texts[0])} of Text, and"
+            f" {type(model).__name__} takes no sparse rows: use DPSGDRegressor, as in"
+            " tabular_pipeline(DPSGDRegressor(), schema, target=Range(low, high)), or leave the"
+            " column out of the schema."
+        )
 
 
 # Public rows --------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent
 from helpers import blobs
 from salted import literally
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from test_parameters import WALKS as FITS
@@ -42,7 +43,7 @@ from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_epsilon, audit_estimator
 from dpsubspace.budget import PrivacyGuarantee, privacy_event, share_budget
 from dpsubspace.reports import PrivacyReport
-from dpsubspace.tables import Date, TableEncoder
+from dpsubspace.tables import Date, TableEncoder, Text
 
 with literally():
     X, Y = blobs(n=60, n_classes=2)
@@ -166,7 +167,9 @@ def encoded(kind, values):
             frame = pd.DataFrame({"a": pd.Series(column, dtype=object)})
             try:
                 encoder = TableEncoder({"a": kind(**options)}, random_state=0, epsilon=9.0)
-                said.append(encoder.fit(frame).transform(frame).tolist())
+                found = encoder.fit(frame).transform(frame)
+                found = found.toarray() if sparse.issparse(found) else found
+                said.append(found.tolist())
             except ValueError as error:
                 said.append(str(error))
         return said
@@ -314,6 +317,11 @@ WALKS = [
         Date,
         encoded(lambda **o: Date("2020-01-01", "2020-12-31", **o), ["2020-01-05", "2020-07-01"]),
         {"missing": True},
+    ),
+    walk_of(
+        Text,
+        encoded(lambda **o: Text(**o), ["a word", "some words"]),
+        {"n_features": 8, "ngram_range": (1, 2), "analyzer": "char"},
     ),
     walk_of(Schema, checked, {"y": FRAME["b"]}, method="check"),
     walk_of(

@@ -20,6 +20,7 @@ from dpsubspace import (
 from dpsubspace.exceptions import ClusterError
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.statistics import _functions as functions
+from dpsubspace.tables import Text
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -52,6 +53,10 @@ MISTAKES = {
     ),
     "numbers in a column whose categories are text": lambda: fit(
         {"visits": Categories(["0", "1", "2"])}
+    ),
+    "numbers in a column of text": lambda: fit({"visits": Text()}),
+    "text before a model that takes no sparse rows": lambda: fit(
+        {"ward": Text()}, model=DPLinearRegression(random_state=0), target=Range(0, 1)
     ),
     "dates": lambda: fit(
         {"age": (18, 95)}, STAYS.assign(age=pd.date_range("1950-01-01", periods=60))

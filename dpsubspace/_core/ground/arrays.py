@@ -379,8 +379,8 @@ def _scaled_row_norms(rows: Array) -> Array:
 def _sparse_row_norms(X: Any) -> np.ndarray:
     """Norms of the rows of a CSR matrix without duplicate entries, as in :func:`row_norms`."""
     row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    largest = np.zeros(X.shape[0])
-    np.maximum.at(largest, row, np.abs(X.data))
+    largest, held = np.zeros(X.shape[0]), np.diff(X.indptr) > 0
+    largest[held] = np.maximum.reduceat(np.abs(X.data), X.indptr[:-1][held])
     unit = np.where(largest > 0, largest, 1.0)
     entries = X.data / unit[row]
     squares = np.bincount(row, weights=entries * entries, minlength=X.shape[0])

@@ -27,7 +27,7 @@ from dpsubspace._core.solvers.equations import PARTS, parts_of, released_equatio
 from dpsubspace._core.statistics.inverted_tests import Equations, Interval
 from dpsubspace._core.tables.cells import in_unit, middle_of, values_of
 from dpsubspace._core.tables.kinds import MISSING, UNKNOWN
-from dpsubspace._core.tables.schema import Schema, Table
+from dpsubspace._core.tables.schema import Schema, Table, with_texts
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 INTERCEPT = "Intercept"
@@ -66,6 +66,9 @@ class Coding:
         cls, schema: Schema, target: str, family: str, reference: Any, exposure: Any = None
     ) -> Coding:
         """Return the coding of a schema; ValueError if the schema has none."""
+        if schema.texts:
+            why = "a coefficient belongs to a number, a date or a category"
+            raise with_texts(schema.texts, why)
         if exposure is not None:
             _check_exposure(schema, target, family, exposure)
         if len(schema) - (exposure is not None) < 2:

@@ -50,7 +50,7 @@ from dpsubspace._core.tables.cells import (
     scale_points,
     values_of,
 )
-from dpsubspace._core.tables.schema import Schema, Table
+from dpsubspace._core.tables.schema import Schema, Table, with_texts
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Share of each release in the budget (of mu^2), for each of its columns. Counts, sums in units of
@@ -98,6 +98,8 @@ class SummaryPlan(FunctionPlan):
 
     @classmethod
     def of(cls, target: Target, schema: Schema, by: str | None, level: float) -> SummaryPlan:
+        if schema.texts:
+            raise with_texts(schema.texts, "a summary has numbers, dates and categories")
         if schema.private_ranges:
             raise ValueError(
                 f"the columns {shown_first(schema.private_ranges)} have no public range, and means"

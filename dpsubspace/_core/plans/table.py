@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
 from dpsubspace._core.fits.estimator import Plan
@@ -241,7 +242,9 @@ class RawRows:
         before = self.checked.public
         if before is None:
             return None
-        return PublicRows.of([encoding(each) for each in self.public], before.targets)
+        rows = [encoding(each) for each in self.public]
+        dense = [each.toarray() if sparse.issparse(each) else each for each in rows]
+        return PublicRows.of(dense, before.targets)
 
 
 @dataclass(frozen=True)
@@ -328,6 +331,10 @@ class TablePlan(Plan):
     def prepared(self, data: Data, where: Any, budget: Budget) -> tuple[Data, Any]:
         if self.searches:
             self.table.check_ranges(budget, data.X.held[0].numbers, data.records)
+        if self.table.schema.texts and where is not None:
+            raise ValueError(
+                "rows with texts are sparse, and sparse rows run on the CPU only: set device='cpu'."
+            )
         self.fit.prepared(data.X.checked, None, budget)
         return data, where
 

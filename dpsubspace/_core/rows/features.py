@@ -563,7 +563,9 @@ class FeatureBlock:
             mean = xp.concat([mean[:d] * self.columns, mean[d:]])
         if sparse.issparse(X):
             if self.columns is not None:
-                X = X.multiply(self.columns[None, :]).tocsr()
+                X = sparse.csr_array(
+                    (X.data * self.columns[X.indices], X.indices, X.indptr), shape=X.shape
+                )
                 lengths = np.hypot(row_norms(X), self.bias or 0.0) * self.scale
             # |u - m|^2 = |u|^2 - 2 <u, m> + |m|^2 cancels: a bound on the rounding error is added.
             center = float(np.linalg.norm(mean))

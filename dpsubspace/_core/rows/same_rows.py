@@ -70,7 +70,7 @@ def refuse_private(given: Any, X: Any, sets: Sequence[Any]) -> None:
 def refuse_private_rows(X: Any, public: Mapping[str, Any]) -> None:
     """Raise ValueError if half of the rows of a public set, by its name, are rows of `X`.
 
-    Rows are those of arrays, sparse matrices and tables (of numbers and codes); those of `X` may be
+    Rows are those of arrays, sparse matrices and tables; those of `X` may be
     remote.
     """
     if not public:
@@ -281,8 +281,6 @@ def _counts(sets: tuple[_Sought, ...], rows: Any) -> tuple[list[np.ndarray], int
 
 
 def _width(rows: Any) -> int:
-    if hasattr(rows, "numbers"):
-        return rows.numbers.shape[1] + rows.codes.shape[1]
     return rows.shape[1]
 
 
@@ -291,7 +289,7 @@ def _entries(
 ) -> np.ndarray:
     """Return some entries of rows, in float32, which distinguishes nearly all numbers."""
     if hasattr(rows, "numbers"):  # a table: nothing is encoded yet
-        found: Any = np.column_stack([rows.numbers[some], rows.codes[some]])
+        found: Any = rows.compared(some)
     else:
         found = rows[some]
     found = found if columns is None else found[:, columns]

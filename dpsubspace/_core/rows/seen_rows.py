@@ -187,7 +187,7 @@ def _is_equal(model: Any, X: Any) -> bool:
 def _parts(rows: Any) -> list[Any]:
     """Return the arrays or matrices that hold the columns of rows."""
     if hasattr(rows, "numbers") and hasattr(rows, "codes"):  # a table
-        return [rows.numbers, rows.codes]
+        return [rows.numbers, rows.codes, *rows.texts]
     return [rows] if len(getattr(rows, "shape", ())) == 2 and rows.shape[0] else []
 
 

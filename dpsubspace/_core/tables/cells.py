@@ -13,7 +13,7 @@ from dpsubspace._core.ground.checks import check_integer, shown, shown_first
 from dpsubspace._core.tables.dates import day_of
 from dpsubspace._core.tables.frames import names_of
 from dpsubspace._core.tables.kinds import MISSING, Kind, off_log
-from dpsubspace._core.tables.schema import Schema, Table, read_anywhere
+from dpsubspace._core.tables.schema import Schema, Table, read_anywhere, with_texts
 from dpsubspace.exceptions import PrivacyWarning, warn
 
 # Names of the cells of rows without a value, and of rows whose value is none of the categories.
@@ -145,6 +145,8 @@ def in_unit(values: np.ndarray, kind: Kind) -> np.ndarray:
 
 def cells_of_columns(schema: Schema, columns: Sequence[str], bins: Any) -> list[CellColumn]:
     """Public cells of some columns of a schema; ValueError if `bins` name another column."""
+    if texts := tuple(name for name in columns if schema[name]._textual):
+        raise with_texts(texts, "texts have no cells to count")
     each = bins if isinstance(bins, Mapping) else dict.fromkeys(columns, bins)
     others = [name for name in each if name not in columns or schema[name]._categorical]
     if isinstance(bins, Mapping) and others:

@@ -120,7 +120,9 @@ def _kind_of(column: Any, limit: int) -> Kind:
 
 def _categories(values: set[Any], missing: bool, limit: int) -> Categories:
     if len(values) > limit:
-        raise _NoKindError(f"has {len(values)} different values, and max_categories={limit}")
+        texts = " (text that is not repeated is Text(), of dpsubspace.tables)"
+        texts = texts if all(isinstance(value, str) for value in values) else ""
+        raise _NoKindError(f"has {len(values)} different values, and max_categories={limit}{texts}")
     if len(values) < 2:
         raise _NoKindError("has one value in all rows")
     return Categories(tuple(sorted(values)), missing=missing)
@@ -185,6 +187,8 @@ NOT_PRIVATE = (
 _NARROW, _OUTER, _LOWEST = 0.2, 0.01, 0.1
 # Most values of a column that a message names, and fewest rows for guesses about ids and labels.
 _MOST, _FEWEST = 5, 20
+# Most different texts that may be categories.
+_FEW_TEXTS = 20
 # Most distinct values beyond an end of a range that may be codes of missing values.
 _CODES = 2
 
@@ -249,10 +253,13 @@ def _of_column(
     if missing.all():
         yield "is missing in all rows: leave it out of the schema."
         return
-    if missing.any() and not kind.missing:
+    if missing.any() and not kind.missing and not kind._textual:
         yield f"{_share(missing)} missing, and the schema declares none: write missing=True."
     if kind.missing and not missing.any():
         yield "is declared with missing=True, and no row misses it."
+    if kind._textual:
+        yield from _of_texts(found)
+        return
     if kind._categorical:
         yield from _of_categories(found, kind)
     else:
@@ -321,6 +328,15 @@ def _of_categories(found: Numeric | Coded, kind: Any) -> Iterator[str]:
         )
     if never := [value for value, count in known.items() if not count]:
         yield f"no row has one of the categories {shown(never)}."
+
+
+def _of_texts(found: Numeric | Coded) -> Iterator[str]:
+    counts = _counts(found)
+    if {what_is(type(value)) for value in counts} - {"text"}:
+        yield "holds values that are no text, and the schema says that it has text."
+    elif len(counts) <= _FEW_TEXTS < len(_ids(found)):
+        few = sorted(counts)[:_MOST]
+        yield f"has {len(counts)} different values, such as {shown(few)}: Categories suit it."
 
 
 def _close(value: Any, kind: Any) -> str:

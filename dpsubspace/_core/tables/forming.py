@@ -62,9 +62,11 @@ _CHUNK = 1 << 13  # number of rows whose first curves are computed at once
 def is_formed(encoding: Encoding, n_records: int) -> bool:
     """Whether encoded rows are formed in every step, by public sizes alone.
 
-    Features of several numbers, which are added during a fit, need more memory than encoded rows.
+    Features of several numbers, which are added during a fit, need more memory than encoded rows,
+    and rows with texts are sparse.
     """
-    return not encoding.interacting and 4 * n_records * encoding.n_features >= _MOST_KEPT
+    stored = encoding.interacting or encoding.schema.texts
+    return not stored and 4 * n_records * encoding.n_features >= _MOST_KEPT
 
 
 def formed_rows(table: Table, encoding: Encoding) -> FormedRows:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from scipy import sparse
 
-from dpsubspace._core.ground.checks import check_bool, shown
+from dpsubspace._core.ground.checks import check_bool, check_choice, check_integer, shown
 from dpsubspace._core.tables.dates import (
     FIRST_DAY,
     LAST_DAY,
@@ -53,15 +55,40 @@ UNKNOWN, MISSING = -1, -2
 _TABLE = 1 << 16
 
 
+# Largest number of words or characters in a row that make a feature of a text; halves of pairs of
+# UTF-16; and words of made-up texts.
+_LONGEST, _HALVES = 10, re.compile("[\ud800-\udfff]")
+_WORDS = (
+    *(
+        "the",
+        "and",
+        "of",
+        "to",
+        "in",
+        "was",
+        "no",
+        "not",
+        "with",
+        "for",
+        "after",
+        "before",
+        "since",
+    ),
+    *("first", "second", "new", "old", "good", "bad", "small", "large", "left", "right", "day"),
+    *("night", "week", "home", "work", "water", "red", "blue", "early", "late", "again", "more"),
+)
+
+
 class Kind:
     """Public facts about a column. A new kind is a class here, and a row of KINDS.
 
-    A column becomes numbers between ends, or codes of categories. Encodings, fits and displays use
-    only that, so that they need not know about kinds.
+    A column becomes numbers between ends, codes of categories, or sparse rows of hashed text.
+    Encodings, fits and displays use only that, so that they need not know about kinds.
     """
 
     _in_files: ClassVar[str]  # Name of the kind in files, which have all of its fields
     _categorical: ClassVar[bool] = False  # Whether a column becomes codes, and not numbers
+    _textual: ClassVar[bool] = False  # Whether a column becomes sparse rows, and not numbers
     # Categories that follow from the numbers of a column: their values, and what gives the codes.
     _parts: ClassVar[Mapping[str, tuple[Sequence[str], Callable[[np.ndarray], np.ndarray]]]] = {}
     log: bool = False  # Whether differences matter more among small values than among large ones
@@ -369,7 +396,128 @@ class Date(Kind):
         return f"Date({self.first!r}, {self.last!r}{_flags(self, ', ')})"
 
 
-KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories, Date)
+@public
+@dataclass(frozen=True, repr=False)
+class Text(Kind):
+    """A column of text, such as notes, whose words become features.
+
+    Words are hashed to a fixed number of features, so that no list of words is learned from the
+    rows. Nothing has to be known about the texts.
+
+    Parameters
+    ----------
+    n_features : int, default=4096
+        Number of features of a text, from 2 to 2^20. Words share a feature by chance if there are
+        fewer features than words, which costs accuracy where rows or budget would tell them apart.
+        With 6,000 sentences and epsilon 4, 4096 features have a higher AUC than 512 by 2 to 6
+        points; with 1,000 sentences, numbers beside them and epsilon 1, a lower one by 1 to 4.
+    ngram_range : tuple (low, high), default=(1, 1)
+        Least and largest number of words in a row that make a feature: ``(1, 2)`` are single words
+        and pairs. Of characters if `analyzer` says so.
+    analyzer : {"word", "char", "char_wb"}, default="word"
+        Whether features are words, or characters, across words or within each. Words are those of
+        scikit-learn: two or more letters or digits, in small letters. For languages without blanks
+        between words, ``analyzer="char", ngram_range=(1, 3)`` may suit better.
+
+    See Also
+    --------
+    Categories : A column with a few values that are known.
+    Schema : What is public about all columns of a table.
+
+    Notes
+    -----
+    A text becomes the row of :class:`sklearn.feature_extraction.text.HashingVectorizer`: counts of
+    words, with a sign for each, divided by their norm. So its norm is 1 however long it is, or 0
+    for a text without words. A missing text counts as one without words. The row follows from the
+    text alone, whatever other rows hold, since which feature a word belongs to is public.
+
+    In a :class:`TableEncoder` this row, times a public number, is one block of features beside
+    those of other columns, and counts like four numbers: 16 parts of the squared norm. The encoded
+    rows are sparse. :class:`DPSGDClassifier`, :class:`DPSGDFClassifier`, :class:`DPSGDRegressor`
+    and GEP estimators take them, and :class:`DPLinearRegression` does not. Summaries, counts,
+    coefficients, plots of shapes, importances, ``interactions="learned"``, and rows of Dask and of
+    datasets have no columns of text.
+
+    Examples
+    --------
+    >>> from dpsubspace.tables import Text
+    >>> Text(n_features=1024, ngram_range=(1, 2))
+    Text(n_features=1024, ngram_range=(1, 2))
+    """
+
+    _in_files = "text"
+    _textual = True
+
+    missing = False  # A missing text is an empty one
+
+    n_features: int = 4096
+    ngram_range: tuple[int, int] = field(default=(1, 1), kw_only=True)
+    analyzer: str = field(default="word", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_integer("n_features", self.n_features, low=2, high=1 << 20)
+        check_choice("analyzer", self.analyzer, ("word", "char", "char_wb"))
+        ends = self.ngram_range
+        ends = tuple(map(plain, ends)) if isinstance(ends, (tuple, list)) else ()
+        whole = [isinstance(end, int) and not isinstance(end, bool) for end in ends]
+        if len(ends) != 2 or not all(whole) or not 1 <= ends[0] <= ends[1] <= _LONGEST:
+            raise ValueError(
+                "`ngram_range` takes two whole numbers (low, high) from 1 to"
+                f" {_LONGEST}, the smaller one first, such as (1, 2), got"
+                f" {shown(self.ngram_range)}."
+            )
+        _keep(self, n_features=int(self.n_features), ngram_range=ends)
+
+    def _write(self, found: Numeric | Coded, label: str, out: np.ndarray) -> None:
+        """Write texts, in which missing ones are empty."""
+        if isinstance(found, Numeric):  # as a column may be that has no value
+            kinds, values, codes = {"numbers"} if not found.missing.all() else set(), [], -1
+        else:
+            kinds, values = {what_is(kind) for kind in set(map(type, found.values))}, found.values
+            codes = found.codes
+        for what in sorted(kinds - {"numbers", "text"}):
+            raise refused(label, what)
+        if "numbers" in kinds:
+            raise ValueError(
+                f"{label} holds numbers, and the schema says {shown(self)}, which is for text: turn"
+                " the column into text, as column.astype(str) does in pandas, or write Range(low,"
+                " high) or Categories([...]) in the schema."
+            )
+        out[:] = np.array([*values, ""], dtype=object)[codes]
+
+    def _hashed(self, texts: np.ndarray) -> Any:
+        """Features (n, n_features) of texts, a CSR array in float64: each of norm at most 1.
+
+        The norm of a row is 1 up to rounding, by less than 2^-30 for any number of words: a row
+        has at most 2^20 entries, whose squares are added up in float64 before the division.
+        """
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        if not len(texts):
+            return sparse.csr_array((0, self.n_features))
+        vectorizer = HashingVectorizer(
+            n_features=self.n_features, ngram_range=self.ngram_range, analyzer=self.analyzer
+        )
+        # A half of a pair of UTF-16 is no character, and cannot be hashed.
+        whole = [_HALVES.sub("\ufffd", text) for text in texts]
+        return sparse.csr_array(vectorizer.transform(whole))
+
+    def _drawn(self, n: int, rng: np.random.Generator) -> Any:
+        """Draw `n` texts of 3 to 12 words of a public list."""
+        lengths = rng.integers(3, 13, size=n)
+        return [" ".join(rng.choice(_WORDS, size=length)) for length in lengths]
+
+    def __repr__(self) -> str:
+        defaults = {each.name: each.default for each in fields(self)}
+        written = [
+            f"{name}={getattr(self, name)!r}"
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        ]
+        return f"Text({', '.join(written)})"
+
+
+KINDS: tuple[type[Kind], ...] = (Range, PrivateRange, Categories, Date, Text)
 
 
 def type_of_codes(kinds: Iterable[Any]) -> np.dtype:

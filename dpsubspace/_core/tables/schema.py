@@ -30,6 +30,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -106,7 +107,7 @@ class Schema(Mapping[str, Kind]):
 
     Parameters
     ----------
-    columns : dict of str to Range, PrivateRange, Date or Categories
+    columns : dict of str to Range, PrivateRange, Date, Categories or Text
         The columns by name, in the order in which they are encoded. A tuple of two numbers is
         short for :class:`Range`, and a list is short for :class:`Categories`.
 
@@ -116,6 +117,8 @@ class Schema(Mapping[str, Kind]):
         Names of the columns with a range, public or private, and of those with dates, in order.
     categories : tuple of str
         Names of the columns with categories, in order.
+    texts : tuple of str
+        Names of the columns of text, in order.
     private_ranges : tuple of str
         Names of the columns whose range is estimated privately, in order.
 
@@ -125,6 +128,7 @@ class Schema(Mapping[str, Kind]):
     PrivateRange : A column of numbers whose range is estimated privately.
     Date : A column of dates whose first and last day are public.
     Categories : A column with a few values that are known.
+    Text : A column of text, such as notes.
 
     Notes
     -----
@@ -205,12 +209,18 @@ class Schema(Mapping[str, Kind]):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Names of the columns with a range, public or private, and with dates, in order."""
-        return tuple(name for name, kind in self.items() if not kind._categorical)
+        of_kinds = self.items()
+        return tuple(a for a, kind in of_kinds if not (kind._categorical or kind._textual))
 
     @property
     def categories(self) -> tuple[str, ...]:
         """Names of the columns with categories, in order."""
         return tuple(name for name, kind in self.items() if kind._categorical)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns of text, in order."""
+        return tuple(name for name, kind in self.items() if kind._textual)
 
     @property
     def private_ranges(self) -> tuple[str, ...]:
@@ -296,8 +306,8 @@ class Schema(Mapping[str, Kind]):
             are spread evenly over their range, on a logarithmic scale where the schema has
             ``log=True``, and are whole numbers where both ends are written as such. Where a range
             is to be estimated privately, nothing is known of it, and numbers lie between 0 and 100.
-            Categories all have the same chance. A tenth of the values is missing in columns that
-            declare missing values.
+            Categories all have the same chance, and texts are words of a public list. A tenth of
+            the values is missing in columns that declare missing values.
 
         Notes
         -----
@@ -413,6 +423,14 @@ class Schema(Mapping[str, Kind]):
 
 def as_schema(schema: Any) -> Schema:
     return schema if isinstance(schema, Schema) else Schema(schema)
+
+
+def with_texts(texts: tuple[str, ...], why: str) -> ValueError:
+    """Error for columns of text where a schema may have none."""
+    return ValueError(
+        f"`schema` has the columns {shown(list(texts))} of Text, and {why}: leave them out, as in"
+        " {name: kind for name, kind in schema.items() if name not in schema.texts}."
+    )
 
 
 # Short forms ------------------------------------------------------------------------------------
@@ -575,6 +593,9 @@ class Table:
     # (n, c), integers: the position of each value among the categories, UNKNOWN where it is none of
     # them, and MISSING where it is missing, only in columns that declare missing values.
     codes: np.ndarray
+    # Features of each column of text, as CSR arrays (n, n_features) in float64: rows of norm 1, or
+    # zeros where a text has no words or is missing.
+    texts: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -582,13 +603,31 @@ class Table:
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows, and of columns of the schema."""
-        return len(self.numbers), self.numbers.shape[1] + self.codes.shape[1]
+        return len(self.numbers), self.numbers.shape[1] + self.codes.shape[1] + len(self.texts)
+
+    def compared(self, some: Any = slice(None)) -> np.ndarray:
+        """Numbers that distinguish some rows: one for each column, and the same for equal texts."""
+        texts = [each[some] @ _direction(each.shape[1]) for each in self.texts]
+        return np.column_stack([self.numbers[some], self.codes[some], *texts])
+
+
+@lru_cache(maxsize=8)
+def _direction(n_features: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=n_features)
 
 
 def no_rows(schema: Schema) -> Table:
     """A table without rows."""
     numbers, categories = len(schema.numbers), len(schema.categories)
-    return Table(np.empty((0, numbers)), np.empty((0, categories), dtype=np.intp))
+    texts = np.empty((0, len(schema.texts)), dtype=object)
+    codes = np.empty((0, categories), dtype=np.intp)
+    return Table(np.empty((0, numbers)), codes, _hashed(texts, schema))
+
+
+def _hashed(texts: np.ndarray, schema: Schema) -> tuple[Any, ...]:
+    """Features of texts (n, t), column by column."""
+    kinds: dict[str, Any] = dict(schema)
+    return tuple(kinds[name]._hashed(texts[:, i]) for i, name in enumerate(schema.texts))
 
 
 def read_table(
@@ -623,15 +662,18 @@ def read_table(
     numbers = np.empty((n, len(schema.numbers)), order="F")
     integers = type_of_codes(schema.values()) if kept else np.dtype(np.intp)
     codes = np.empty((n, len(schema.categories)), dtype=integers, order="F")
+    names = schema.texts
+    texts = np.empty((n, len(names)), dtype=object, order="F")
     written = {column: numbers[:, place] for place, column in enumerate(schema.numbers)}
     written |= {column: codes[:, place] for place, column in enumerate(schema.categories)}
+    written |= {column: texts[:, place] for place, column in enumerate(names)}
     try:
         for column, kind in schema.items():
             kind._write(*_read(columns, column, kind, name), written[column])
     except ValueError:
         _check_all_types(columns, schema, name)
         raise
-    return Table(numbers, codes)
+    return Table(numbers, codes, _hashed(texts, schema) if names else ())
 
 
 def _read(columns: Mapping[str, Any], column: str, kind: Kind, name: str) -> tuple[Any, str]:
@@ -650,7 +692,8 @@ def _check_all_types(columns: Mapping[str, Any], schema: Schema, name: str) -> N
     for column, kind in schema.items():
         try:
             found, label = _read(typical, column, kind, name)
-            kind._write(found, label, np.empty(len(typical[column])))
+            out = np.empty(len(typical[column]), dtype=object if kind._textual else float)
+            kind._write(found, label, out)
         except ValueError as error:
             wrong.append(error)
     if wrong:
@@ -796,6 +839,13 @@ def columns_of(frame: Any, schema: Schema, name: str = "X", *, named: bool = Fal
 
     Dask then reads only these columns from files that can be read by columns.
     """
+    if schema.texts:
+        raise ValueError(
+            f"`{name}` has the column {shown(schema.texts[0])} of Text, and its rows are those of a"
+            " dataset or of Dask: texts are read in memory alone. Fit to X.compute() or to"
+            " dataset.to_table(), predict partition by partition with"
+            " X.map_partitions(model.predict), or leave the column out of the schema."
+        )
     frame = DatasetColumns.of(frame) if is_dataset(frame) else frame
     if hasattr(frame, "columns"):
         read_table(frame._meta, schema, name=name, empty=True)
