@@ -1,10 +1,10 @@
 """
 Draw the pictures of the documentation that no example draws.
 
-usage: python docs/draw.py            # landing.svg, shapes.svg and ranges.svg, beside this file
+usage: python docs/draw.py      # landing, planning, shapes and ranges (.svg), beside this file
 
-The first is of the code of ``docs/index.md``. The others are about the made-up hospital of
-``docs/tables.md``, whose first two blocks are run for it.
+The first two are of the code of ``docs/index.md`` and ``docs/planning.md``. The others are about
+the made-up hospital of ``docs/tables.md``, whose first two blocks are run for it.
 """
 
 import os
@@ -52,6 +52,11 @@ def draw_landing(model, X, y):
     save(figure, "landing.svg")
 
 
+def draw_planning(plan):
+    """Width of the interval of a mean against epsilon and rows."""
+    save(plan.plot(of="age, mean").figure_, "planning.svg")
+
+
 def draw_shapes(schema, X, y):
     """What the model learned of each column."""
     model = tabular_pipeline(DPSGDFClassifier(), schema).set_params(random_state=0)
@@ -92,6 +97,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore", PrivacyWarning)  # small budgets, and seeds
     names = page("index.md", 1)
     draw_landing(names["model"], names["X"], names["y"])
+    draw_planning(page("planning.md", 1)["plan"])
     names = page("tables.md", 2)
     schema, stays, new = names["schema"], names["stays"], names["hospital"](2000, 1)
     columns = list(schema)

@@ -77,6 +77,7 @@ SUBJECTS = {
         "budget._journal": ["LedgerEntry"],
         "budget._ledger": ["PrivacyLedger"],
         "budget._planner": ["privacy_cost", "privacy_event", "share_budget"],
+        "metrics._planned_accuracy": ["AccuracyPlan", "plan_accuracy"],
     },
     "audit": {
         "audit._audit": ["AuditDisplay", "AuditResult", "audit_epsilon", "audit_estimator"],

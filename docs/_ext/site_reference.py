@@ -132,6 +132,8 @@ SUBJECTS = {
             "privacy_cost",
             "privacy_event",
             "share_budget",
+            "plan_accuracy",
+            "AccuracyPlan",
             "BudgetDisplay",
             "PrivacyGuarantee",
         ],

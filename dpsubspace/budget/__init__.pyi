@@ -9,3 +9,7 @@ from dpsubspace.budget._planner import (
     privacy_event as privacy_event,
     share_budget as share_budget,
 )
+from dpsubspace.metrics._planned_accuracy import (
+    AccuracyPlan as AccuracyPlan,
+    plan_accuracy as plan_accuracy,
+)

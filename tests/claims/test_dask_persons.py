@@ -309,7 +309,7 @@ def test_rows_of_nobody_are_refused(monkeypatch, missing):
     refused(monkeypatch, "`groups` has missing entries", blocks(X), blocks(y), blocks(who))
 
 
-def test_messages_do_not_tell_how_many_rows_there_are(monkeypatch):
+def test_messages_do_not_tell_planning_there_are(monkeypatch):
     X, y, who = table()
     for bad in ((X, y, who[:-1]), (X, y[:-1], who)):
         said = refused(monkeypatch, "must have the same rows", *map(blocks, bad))

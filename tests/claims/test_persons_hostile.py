@@ -163,7 +163,7 @@ TAKING = {
 
 @pytest.mark.parametrize("mistake", NUMBERS)
 @pytest.mark.parametrize("name", TAKING)
-def test_no_message_tells_how_many_rows_persons_have(name, mistake):
+def test_no_message_tells_planning_persons_have(name, mistake):
     rng = np.random.default_rng(0)
     given = {"X": rng.normal(size=(HIDDEN, 2)), "y": np.arange(HIDDEN) % 2}
     given |= {"groups": np.arange(HIDDEN) % 20, **NUMBERS[mistake]}
@@ -185,7 +185,7 @@ def test_no_message_tells_how_many_rows_persons_have(name, mistake):
     assert not any("as long as" in text for text in told)
 
 
-def test_labels_that_occur_once_do_not_tell_how_many_rows_there_are():
+def test_labels_that_occur_once_do_not_tell_planning_there_are():
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 40
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -330,7 +330,7 @@ def test_persons_of_other_rows_are_noticed(monkeypatch):
             DPSGDClassifier().fit(numbers, frame["label"], groups=groups)
 
 
-def test_no_message_tells_how_many_rows_there_are(monkeypatch):
+def test_no_message_tells_planning_there_are(monkeypatch):
     """Neither of a partition: of persons they are private."""
     frame, shorter = partitions(TABLE), partitions(TABLE[:-1], UNEVEN)
     shorter = shorter["who"].map_partitions(np.asarray)

@@ -41,7 +41,7 @@ from dpsubspace import (
 )
 from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_epsilon, audit_estimator
-from dpsubspace.budget import PrivacyGuarantee, privacy_event, share_budget
+from dpsubspace.budget import PrivacyGuarantee, plan_accuracy, privacy_event, share_budget
 from dpsubspace.reports import PrivacyReport
 from dpsubspace.tables import Date, TableEncoder, Text
 
@@ -278,6 +278,12 @@ WALKS = [
         elsewhere=(*OF_COLUMNS, *OF_PUBLIC),
     ),
     walk_of(
+        plan_accuracy,
+        lambda options: repr(plan_accuracy(private_mean, X, **options).widths),
+        {"epsilon": 0.5, "n_samples": 40, "n_repeats": 3, "random_state": 1},
+        {"plain": {"n_samples": 50, "n_repeats": 2}},
+    ),
+    walk_of(
         share_budget,
         shared,
         {"n_samples": 900, "delta": 1e-7, "epsilon": 3.0}
@@ -369,6 +375,11 @@ REASONS = {
     "PrivateCoefficients.at_level": "which intervals: test_coefficients.py asks for others",
     "PrivateSummary.compare": SUMMARISED,
     "PrivateSummary.entry": SUMMARISED,
+    **dict.fromkeys(
+        ["AccuracyPlan.width", "AccuracyPlan.epsilon_for", "AccuracyPlan.rows_for"],
+        "which number is asked for: test_planned_accuracy.py asks for several",
+    ),
+    "AccuracyPlan.plot": "ax and a number: test_planned_accuracy.py draws both",
     "PrivateCountsDisplay.from_counts": "ax, where others say the same",
     "PrivateCountsDisplay.plot": "options of artists, and ax, as above",
     **dict.fromkeys(

@@ -309,3 +309,16 @@ def test_fitted_rows_have_a_released_curvature_and_stay_finite():
         for step in (-1e4, 1.0, 1e4):
             away = fitted.curvature(weights + step, FAMILIES["poisson"])
             assert np.isfinite(away).all()
+
+
+def test_rows_that_cannot_have_a_released_curvature_stay_as_they_are():
+    """Noise may show more curvature than rows of a logistic regression can have.
+
+    Longer rows have scores at which slopes are smaller, and the next map makes them longer still.
+    """
+    mean, shares, centres = np.eye(4)[0], np.array([0.1]), np.array([[1.0, 0.5, 0.5, 0.5]])
+    rows = ReleasedRows(mean, np.diag([0.0, 1, 1, 1]), shares, centres, shares, 0.0)
+    for size in np.arange(-60, 60, 0.5):  # at -43, -37, -17 and 31 all ended in a LinAlgError
+        weights = np.full(4, size)
+        fitted = rows.fitted(weights, 9 * np.eye(4), FAMILIES["logistic"])
+        assert np.isfinite(fitted.curvature(weights, FAMILIES["logistic"])).all()

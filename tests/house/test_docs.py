@@ -280,7 +280,7 @@ LOOK_UPS = {
     "combine two fits": "one_budget",
     "confidence interval": "coefficients",
     "GDPR": "gdpr_and_hipaa",
-    "how many rows": "how_many_rows",
+    "how many rows": "planning",
     "missing values": "missing_values",
     "private histogram": "counts_and_summaries",
     "save model": "saving_models",

@@ -255,7 +255,7 @@ class Target:
         """
         if self.delta != "auto":
             return float(self.delta)
-        if (payer := payer_of()) is not None:
+        if (payer := payer_of()) is not None and payer.delta is not None:
             return payer.delta
         if n_samples is None:
             raise ValueError("delta='auto' depends on `n_samples`: pass it.")

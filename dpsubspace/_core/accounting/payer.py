@@ -189,7 +189,8 @@ _HIDDEN = (
 class Payer:
     """Ledger that gives permission for releases, as code inside of it has to know it."""
 
-    delta: float  # Value of ``delta="auto"``
+    # Value of ``delta="auto"``; None for that outside of ledgers.
+    delta: float | None
     # Takes the guarantee of the coming release, and raises where that must not be released. It may
     # return a callable. Where a fit fails before it has released everything, the callable takes the
     # event of what was released in the end.
@@ -440,6 +441,18 @@ def inside_ledger(
 ) -> Iterator[None]:
     """Use `delta` for "auto" in this block, and ask `spend` before any release."""
     with inside_payer(Payer(delta, spend, lasting=lasting, note=note, left=left)):
+        yield
+
+
+@contextmanager
+def nothing_charged() -> Iterator[None]:
+    """Charge nothing in this block, which uses public rows alone: no ledger is told of it.
+
+    ``delta="auto"`` is what it is outside of the block.
+    """
+    payer = payer_of()
+    delta = None if payer is None else payer.delta
+    with inside_payer(Payer(delta, spend=lambda guarantee: None)):
         yield
 
 

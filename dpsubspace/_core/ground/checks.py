@@ -53,6 +53,10 @@ _LONG = 50
 _NOTHING: Mapping[str, Any] = {}
 
 
+class HiddenByNoise(ValueError):
+    """Refusal of a call whose result noise would hide, before anything is charged."""
+
+
 def shown(value: Any) -> str:
     """Format `value` as a person would write it: 7 for ``np.uint8(7)``, and never many entries.
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.ground.checks import shown, shown_first
@@ -301,25 +302,34 @@ class CoefficientsPlan(FunctionPlan):
         return Budget.split(self.target, parts, n_samples)
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
-        _warn_of_noise(budget, len(self.coding.terms()), records)
+        _warn_of_noise(self, budget, records)
 
     def run(self, ready: Table, records: Records, releases: Releases) -> Equations:
         return released_equations(self.coding.design(ready, records), releases)
 
 
-def _warn_of_noise(budget: Budget, n_terms: int, records: Records) -> None:
+def _warn_of_noise(plan: CoefficientsPlan, budget: Budget, records: Records) -> None:
     """Warn if public sizes show that noise hides all coefficients.
 
     The noise of the second moment of standardised rows is compared with that moment, which is about
     the identity. The mean square of such rows, and so the bound on one of them, is about their
     number of columns.
     """
-    ratio = budget.scales["moment"] * n_terms * math.sqrt(2 * n_terms) / records.n
-    if budget.private and ratio > 1:
+    n_terms = len(plan.coding.terms())
+
+    def ratio_of(budget: Budget, n: int) -> float:
+        return budget.scales["moment"] * n_terms * math.sqrt(2 * n_terms) / n
+
+    def enough(budget: Budget, n: int) -> bool:
+        return ratio_of(budget, n) <= 1
+
+    if budget.private and not enough(budget, records.n):
+        ratio = ratio_of(budget, records.n)
         warn(
             f"the noise of the moments is {ratio:.2g} times as large as what {records.n}"
             f" {records.unit}s could show: expect intervals without ends. More"
-            f" {records.unit}s, fewer columns or a larger epsilon help.",
+            f" {records.unit}s, fewer columns or a larger epsilon help."
+            f"{plan_takes(plan, enough, records.n, records.unit)}",
             PrivacyWarning,
             about=("moments of coefficients", ratio),
         )

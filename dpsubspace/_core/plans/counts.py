@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.accounting.payer import payer_of
 from dpsubspace._core.fits.estimator import FunctionPlan
@@ -58,8 +59,7 @@ class CountsPlan(FunctionPlan):
         return tuple(len(axis.labels) for axis in self.axes)
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
-        noise = _noise(budget, self.kind)
-        _warn_of_noise(noise, math.prod(self.shape), records.n, records.unit)
+        _warn_of_noise(self, budget, records)
 
     def run(self, ready: Table, records: Records, releases: Releases) -> tuple[Any, ...]:
         """Counts, both ends of their intervals, counts as they were released, and the noise."""
@@ -79,9 +79,10 @@ def least_noise(target: Target, n: int, level: float) -> tuple[Target, str]:
     """Return the target with a delta, and the kind of noise with the shortest intervals at it."""
     pure = replace(target, delta=0.0)
     payer = payer_of()
-    if target.delta == 0 or (target.delta == "auto" and (payer is None or payer.delta == 0)):
+    of_ledger = None if payer is None else payer.delta
+    if target.delta == 0 or (target.delta == "auto" and not of_ledger):
         return pure, "laplace"
-    if payer is not None or not target.private:
+    if of_ledger is not None or not target.private:
         return target, "gaussian"
     # Laplace noise needs no delta: what a delta would save is too little to search for.
     choices = [(pure, "laplace"), (target, "gaussian")]
@@ -127,15 +128,22 @@ def _consistent(noisy: np.ndarray, n: int) -> np.ndarray:
     return onto_margins(noisy, [onto_total(margin, n) for margin in margins])
 
 
-def _warn_of_noise(noise: CountNoise, n_cells: int, n: int, unit: str) -> None:
-    if noise.scale == 0 or n / n_cells >= noise.deviation:
+def _warn_of_noise(plan: CountsPlan, budget: Budget, records: Records) -> None:
+    noise, n_cells = _noise(budget, plan.kind), math.prod(plan.shape)
+    n, unit = records.n, records.unit
+
+    def enough(budget: Budget, n: int) -> bool:
+        return n / n_cells >= _noise(budget, plan.kind).deviation
+
+    if noise.scale == 0 or enough(budget, n):
         return
     made = n_cells * noise.positive(1.0)
     warn(
         f"the noise of each of {n_cells:,} counts has a standard deviation of"
         f" {noise.deviation:.2g}, and a cell has {n / n_cells:.2g} of {n:,} {unit}s on average."
         f" If nearly all cells are empty, about {made:,.0f} of them are released as 1 or more, and"
-        " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help.",
+        " small counts mean nothing. Fewer columns, fewer `bins` or a larger epsilon help."
+        f"{plan_takes(plan, enough, n, unit)}",
         PrivacyWarning,
         about=("cells", n_cells),
     )

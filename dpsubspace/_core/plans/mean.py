@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.bounds import warn_of_largest
 from dpsubspace._core.fits.estimator import FunctionPlan
@@ -132,13 +133,21 @@ class MeanPlan(_BoundedPlan):
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
         super().warn_before(budget, guarantee, records)
-        first = budget.scales.get("centre", budget.scales["mean"])
-        noise_ratio = first * math.sqrt(self.n_columns) / records.n
+
+        def ratio_of(budget: Budget, n: int) -> float:
+            first = budget.scales.get("centre", budget.scales["mean"])
+            return first * math.sqrt(self.n_columns) / n
+
+        def enough(budget: Budget, n: int) -> bool:
+            return ratio_of(budget, n) <= 1
+
+        noise_ratio = ratio_of(budget, records.n)
         if noise_ratio > 1:
             warn(
                 f"the noise of the sum is {noise_ratio:.2g} times what {records.n}"
                 f" {records.unit}s of the largest norm add up to: expect a result that is mostly"
-                " noise. More rows, fewer features or a larger epsilon help.",
+                " noise. More rows, fewer features or a larger epsilon help."
+                f"{plan_takes(self, enough, records.n, records.unit)}",
                 PrivacyWarning,
                 about=("sum", guarantee.epsilon),
             )
@@ -162,12 +171,20 @@ class CovariancePlan(_BoundedPlan):
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
         super().warn_before(budget, guarantee, records)
-        noise_ratio = budget.scales["moment"] * math.sqrt(2 * self.n_columns) / records.n
+
+        def ratio_of(budget: Budget, n: int) -> float:
+            return budget.scales["moment"] * math.sqrt(2 * self.n_columns) / n
+
+        def enough(budget: Budget, n: int) -> bool:
+            return ratio_of(budget, n) <= 1
+
+        noise_ratio = ratio_of(budget, records.n)
         if noise_ratio > 1:
             warn(
                 f"the noise of the matrix is {noise_ratio:.2g} times as strong as {records.n}"
                 f" {records.unit}s in one direction: expect a result that is mostly noise. More"
-                " rows, fewer features or a larger epsilon help.",
+                " rows, fewer features or a larger epsilon help."
+                f"{plan_takes(self, enough, records.n, records.unit)}",
                 PrivacyWarning,
                 about=("matrix", guarantee.epsilon),
             )

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.release.releases import Releases
@@ -45,9 +46,16 @@ class QuantilePlan(FunctionPlan):
 
     def warn_before(self, budget: Budget, guarantee: PrivacyGuarantee, records: Records) -> None:
         relation, n_samples = budget.target.neighboring_relation, records.n
-        noise = rank_noise(budget.scales["search"], self.n_columns, len(self.levels), relation)
-        hidden = 2 * noise
-        if min(self.levels.min(), 1 - self.levels.max()) * n_samples >= hidden:
+
+        def hidden_by(budget: Budget) -> float:
+            scale = budget.scales["search"]
+            return 2 * rank_noise(scale, self.n_columns, len(self.levels), relation)
+
+        def enough(budget: Budget, n: int) -> bool:
+            return min(self.levels.min(), 1 - self.levels.max()) * n >= hidden_by(budget)
+
+        hidden = hidden_by(budget)
+        if enough(budget, n_samples):
             return
         nearest = min(0.5, hidden / n_samples)
         replaced = f"levels below {nearest:.2g} or above {1 - nearest:.2g} are replaced by these"
@@ -55,7 +63,8 @@ class QuantilePlan(FunctionPlan):
             replaced = "every level is replaced by 0.5, which is the median"
         warn(
             f"the noise of the counts hides about {min(hidden, n_samples):.0f} of {n_samples}"
-            f" {records.unit}s: {replaced}. More rows, fewer columns or a larger epsilon help.",
+            f" {records.unit}s: {replaced}. More rows, fewer columns or a larger epsilon help."
+            f"{plan_takes(self, enough, n_samples, records.unit)}",
             PrivacyWarning,
             about=("levels", guarantee.epsilon),
         )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Target
+from dpsubspace._core.accounting.enough import least_epsilon, least_records
+from dpsubspace._core.ground.checks import HiddenByNoise
 from dpsubspace._core.plans.score_release import parts_of
 from dpsubspace._core.plans.score_request import ScoreRequest
 from dpsubspace._core.rows.records import Records
@@ -94,6 +96,15 @@ class ScoreSizes:
         """Epsilon of two digits from which metrics are released, with the chance that is stated."""
         return self._least(lambda epsilon: self._clear(asked, hidden, self.budget(asked, epsilon)))
 
+    def enough_records(self, asked: ScoreRequest, hidden: set[str]) -> str:
+        """Return the number of records from which metrics are released, with the same chance."""
+
+        def clear(n: int) -> bool:
+            more = replace(self, records=replace(self.records, n=n))
+            return more._clear(asked, hidden, more.budget(asked))
+
+        return least_records(self.records.n, clear)
+
     def enough_for(self, asked: ScoreRequest, smallest: float) -> str:
         """Epsilon of two digits from which a class of this many records is clear of noise."""
 
@@ -127,14 +138,7 @@ class ScoreSizes:
 
     def _least(self, clear: Callable[[float], bool]) -> str:
         """Return the least epsilon of two digits that is `clear`; "" if there is none."""
-        decades = range(-4, 6)
-        known = [float(f"{digits}e{power - 1}") for power in decades for digits in range(10, 100)]
-        known = [epsilon for epsilon in known if epsilon > (self.target.epsilon or 0.0)]
-        low, high = 0, len(known)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if clear(known[middle]) else (middle + 1, high)
-        return f"{known[low]:g}" if low < len(known) else ""
+        return least_epsilon(self.target, clear)
 
 
 def needs_classes(plain: str) -> bool:
@@ -158,7 +162,7 @@ def settled(asked: ScoreRequest, sizes: ScoreSizes) -> tuple[ScoreRequest, dict[
         left |= dict.fromkeys(hidden, words)
         rest = kept.without(hidden)
         if rest is None:
-            raise ValueError(f"noise would hide {words} Nothing was released.")
+            raise HiddenByNoise(f"noise would hide {words} Nothing was released.")
         names = [
             name for name, plain in zip(kept.names, kept.plain, strict=True) if plain in hidden
         ]
@@ -178,18 +182,21 @@ def _why(asked: ScoreRequest, sizes: ScoreSizes, hidden: set[str]) -> str:
     n, epsilon, unit = sizes.records.n, sizes.target.epsilon or 0.0, sizes.records.unit
     words = f"{', '.join(map(repr, names))} of {n} {unit}s at epsilon={epsilon:g}"
     if hidden == {"r2"}:
-        words += f", unless targets lie at both ends of `target_bounds`. Use more {unit}s,"
+        words += ", unless targets lie at both ends of `target_bounds`. Use"
         instead = "'root_mean_squared_error'"
         case = _USUAL_TARGETS
     else:
         needed = sizes.needed(asked, sizes.budget(asked))
         each = f"each of {sizes.n_classes} classes needs about {needed:.0f} {unit}s"
-        words += f", whatever they say: {each}. Use more {unit}s,"
+        words += f", whatever they say: {each}. Use"
         instead = f"metrics that need no {unit}s of each class, such as 'accuracy' and 'log_loss'"
         case = "if classes are about as frequent, and predicted as often, as each other"
-    least = sizes.enough(asked, hidden)
-    more = f" an epsilon of {least} or more ({_CHANCE} {case})," if least else ""
-    return f"{words}{more} or {instead}."
+    records, least = sizes.enough_records(asked, hidden), sizes.enough(asked, hidden)
+    found = [f"at least {records} {unit}s"] * bool(records)
+    found += [f"an epsilon of {least} or more"] * bool(least)
+    chance = f"{'either is ' * (len(found) == 2)}{_CHANCE}"
+    more = f" {', or '.join(found)} ({chance} {case}), or" if found else ""
+    return f"{words}{more} {instead}."
 
 
 _CHANCE = "enough 99 of 100 times"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.ground.arrays import to_numpy
@@ -60,15 +61,24 @@ class SpreadPlan(FunctionPlan):
         """Warn if public sizes show that noise hides the counts behind the radii."""
         if not budget.private:
             return
-        noise = count_noise(budget.scales["half"], budget.target.neighboring_relation)
-        # Rows beyond the larger radius must be at least as many as the margin of noise.
-        needed = math.ceil(_COUNT_MARGIN * noise / (1 - _NEARLY))
+
+        def noise_of(budget: Budget) -> float:
+            return count_noise(budget.scales["half"], budget.target.neighboring_relation)
+
+        def needed_by(budget: Budget) -> int:
+            # Rows beyond the larger radius must be at least as many as the margin of noise.
+            return math.ceil(_COUNT_MARGIN * noise_of(budget) / (1 - _NEARLY))
+
+        noise, needed = noise_of(budget), needed_by(budget)
         if records.n < needed:
+            advice = plan_takes(
+                self, lambda budget, n: n >= needed_by(budget), records.n, records.unit
+            )
             warn(
                 f"the noise of counts has a standard deviation of {noise:.2g}: with {records.n}"
                 f" {records.unit}s, `radius` is likely to be the largest value that it can have,"
-                f" which says nothing about the rows. It needs about {needed} {records.unit}s. Take"
-                f" more {records.unit}s or a larger epsilon.",
+                f" which says nothing about the rows. Take more {records.unit}s or a larger"
+                f" epsilon.{advice}",
                 PrivacyWarning,
                 about=("spread", needed),
             )

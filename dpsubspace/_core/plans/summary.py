@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpsubspace._core.accounting.budget import Budget, Part, Target
+from dpsubspace._core.accounting.enough import plan_takes
 from dpsubspace._core.accounting.guarantee import PrivacyGuarantee
 from dpsubspace._core.fits.estimator import FunctionPlan
 from dpsubspace._core.ground.checks import shown, shown_first
@@ -271,12 +272,20 @@ def _warn_of_noise(budget: Budget, plan: SummaryPlan, records: Records) -> None:
     name, total = "moments", unit_total(np.zeros(1), max(1, len(plan.schema.numbers)))
     if plan.tables:
         name, total = "counts", counts_sum(np.zeros(1), len(plan.tables))
-    deviation, size = budget.scales[name] * total.unit(relation), records.n / len(plan.groups)
-    if size < _SEEN * deviation:
+
+    def deviation_of(budget: Budget) -> float:
+        return budget.scales[name] * total.unit(relation)
+
+    def enough(budget: Budget, n: int) -> bool:
+        return n / len(plan.groups) >= _SEEN * deviation_of(budget)
+
+    if not enough(budget, records.n):
+        deviation, size = deviation_of(budget), records.n / len(plan.groups)
         warn(
             f"the noise of each count has a standard deviation of {deviation:.3g}, and a group has"
             f" {size:.0f} {records.unit}s on average: expect wide intervals. More {records.unit}s,"
-            " fewer columns or groups, or a larger epsilon help.",
+            " fewer columns or groups, or a larger epsilon help."
+            f"{plan_takes(plan, enough, records.n, records.unit)}",
             PrivacyWarning,
             about=("summary", deviation),
         )

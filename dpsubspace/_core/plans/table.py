@@ -24,6 +24,7 @@ import numpy as np
 from scipy import sparse
 
 from dpsubspace._core.accounting.budget import Budget, Part, Sizes, Target
+from dpsubspace._core.accounting.enough import it_takes
 from dpsubspace._core.fits.estimator import Plan
 from dpsubspace._core.ground.checks import is_elsewhere
 from dpsubspace._core.release.noise import NoiseSource
@@ -146,8 +147,19 @@ class EncodingPlan(Plan):
         refuse_exact_quantiles(budget.target, numbers)
         if not budget.private:
             return
-        hidden, _ = hidden_records(budget, RANGES[0], len(self.names))
-        if hidden > _HIDDEN * records.n:
+
+        def hidden_by(budget: Budget) -> float:
+            return hidden_records(budget, RANGES[0], len(self.names))[0]
+
+        def budget_of(epsilon: float | None, n: int) -> Budget:
+            plan = replace(self, target=replace(self.target, epsilon=epsilon))
+            return plan.budget(Sizes(n))
+
+        def enough(budget: Budget, n: int) -> bool:
+            return hidden_by(budget) <= _HIDDEN * n
+
+        hidden = hidden_by(budget)
+        if not enough(budget, records.n):
             several = len(self.names) > 1
             which = f"ranges of {len(self.names)} columns" if several else "range of one column"
             names = ", ".join(repr(name) for name in self.names[:10])
@@ -156,6 +168,7 @@ class EncodingPlan(Plan):
                 f" hide about {min(hidden, records.n):.0f} of the {records.n} {records.unit}s."
                 " Nothing was released or charged. Declare ranges from public knowledge, as"
                 " Range(low, high), leave fewer of them private, or use a larger epsilon."
+                f"{it_takes(budget_of, enough, self.target, records.n, records.unit)}"
             )
 
     def prepared(self, data: Data, where: Any, budget: Budget) -> Data:

@@ -187,10 +187,31 @@ class SeededNoise(NoiseSource):
         return np.frombuffer(self._rng.bytes(8 * math.prod(shape)), np.uint64).reshape(shape)
 
 
-def as_noise(random_state: int | np.random.RandomState | None) -> NoiseSource:
+class ZeroNoise(SeededNoise):
+    """Draws of 0, the median of all noise: for public rows, and for widths of intervals alone.
+
+    Everybody knows this noise, as that of a seed: a guarantee says that it is not secure.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def gaussian(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        return np.zeros(shape)
+
+    def laplace(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        return np.zeros(shape)
+
+    def child(self, name: str) -> SeededNoise:
+        return self
+
+
+def as_noise(random_state: int | np.random.RandomState | ZeroNoise | None) -> NoiseSource:
     """Noise source for a `random_state`: None is secure, anything else is reproducible."""
     if random_state is None:
         return SecureNoise()
+    if isinstance(random_state, ZeroNoise):
+        return random_state
     if isinstance(random_state, np.random.RandomState):
         return SeededNoise(int(random_state.randint(2**31 - 1)))
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):

@@ -29,6 +29,9 @@ _OF_NOISE = 0.5
 # Steps to find an offset, the least slope there, and rounds to fit rows to a curvature.
 _STEPS, _FLATTEST, _FITTED = 20, 1e-6, 4
 
+# Curvature that no map makes a usual one.
+_NO_CURVATURE = 1e-100
+
 # Part of the slope of normal rows that those of categories do not have beside their own.
 _TWICE = 0.9
 
@@ -171,9 +174,14 @@ class FittedRows:
 
 
 def _change_between(found: np.ndarray, other: np.ndarray) -> np.ndarray | None:
-    """Return a symmetric matrix C with ``C found C = other``; None if the first is 0."""
+    """Return a symmetric matrix C with ``C found C = other``; None if the first is about 0.
+
+    Rows that are mapped may have scores at which the family is ever flatter: no C is finite then.
+    """
+    if not np.isfinite(found).all():
+        return None
     values, vectors = np.linalg.eigh(found)
-    if not values[-1] > 0:
+    if not values[-1] > _NO_CURVATURE:
         return None
     values = np.maximum(values, 1e-9 * values[-1])
     root, inverse = roots(values, vectors)
