@@ -49,6 +49,7 @@ SUBJECTS = {
     },
     "metrics": {
         "metrics._private_scores": ["private_score"],
+        "metrics._score_difference": ["PrivateScoreDifference", "private_score_difference"],
         "_core.plans.score_request": ["PrivateScore"],
         "_core.statistics.score_cells": ["ScoreCells"],
         "metrics._evaluation": [

@@ -222,12 +222,24 @@ class PublicModel:
 class PublicRegressor:
     """A model of which the errors are taken."""
 
+    def __init__(self, column=0):
+        self.column = column
+
     def predict(self, X):
-        return np.clip(X[:, 0], -50, 50)
+        return np.clip(X[:, self.column], -50, 50)
 
 
-def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
+class OtherModel(PublicModel):
+    """A model to compare it with."""
+
+    def _scores(self, X):
+        return np.clip(X[:, 2] / 4 - X[:, 1] / 8, -8, 8)
+
+
+def scored(X, target, random_state, *, n_classes=2, apart=False, against=False, **options):
     """Score of a public model on rows that have their label, or target, in two columns.
+
+    Or its difference to the score of another, `against` which it is held.
 
     Labels go round with the rows, so that wherever these lie, no class has but a few of them.
     Rows have their group in another where scores are taken apart.
@@ -236,15 +248,17 @@ def scored(X, target, random_state, *, n_classes=2, apart=False, **options):
     if apart:
         options["by"] = np.where(X[:, 3] > 0, "a", np.where(X[:, 4] > 0, "b", "c")), ["a", "b"]
     if "target_bounds" in options:
-        model, y = PublicRegressor(), np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
+        models, y = [PublicRegressor(), PublicRegressor(1)], np.clip(X[:, 0] + X[:, 1], -1e9, 1e9)
     else:
-        model = PublicModel(n_classes)
+        models = [PublicModel(n_classes), OtherModel(n_classes)]
         turns = (X[:, 0] / 2 - X[:, 2] / 2) % n_classes
         y = np.clip(turns, 0, n_classes - 1e-9).astype(int)
     budget = {"epsilon": target.epsilon, "delta": target.delta}
     budget["neighboring_relation"] = target.neighboring_relation
     options = {"random_state": random_state, **budget, **options}
-    return dpsubspace.private_score(model, X, y, **options)
+    if against:
+        return dpsubspace.metrics.private_score_difference(*models, X, y, **options)
+    return dpsubspace.private_score(models[0], X, y, **options)
 
 
 def _day(number):
@@ -437,6 +451,17 @@ SCORED = {
     "groups": {"metric": ["roc_auc", "f1", "log_loss"], "apart": True},
     "numbers of groups": {"metric": "mean_squared_error", "target_bounds": (-3, 9), "apart": True},
 }
+COMPARED = {
+    "plain": {"metric": "log_loss", "loss_bound": 2.0, "n_classes": 3},
+    "accuracy": {"metric": "accuracy"},
+    "labels": {"metric": "f1"},
+    "many labels": {"metric": "balanced_accuracy", "n_classes": 3},
+    "areas": {"metric": "roc_auc"},
+    "errors": {"metric": "mean_absolute_error", "target_bounds": (-3, 9)},
+    "roots": {"metric": "neg_root_mean_squared_error", "target_bounds": (-3, 9)},
+    "shares": {"metric": "r2", "target_bounds": (-3, 9)},
+}
+COMPARED = {name: setting | {"against": True} for name, setting in COMPARED.items()}
 
 
 def privacy_of(fitted):
@@ -816,7 +841,8 @@ CASES += [
     ),
 ]
 CASES += [
-    Case("private_score", scored, SCORED, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
+    Case(name, scored, settings, {"epsilon": 20.0}, n=60, sparse=False, gaussian=False)
+    for name, settings in (("private_score", SCORED), ("private_score_difference", COMPARED))
 ]
 CASES += [
     Case(

@@ -24,6 +24,7 @@ import rare_forms
 from cases import small_module
 from helpers import public_rows
 from scipy import sparse
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 
@@ -410,6 +411,21 @@ def _score(*metrics, by=False):
     return call
 
 
+def _difference(metric, **options):
+    def call(X, y, groups, X_public):
+        rows, labels, targets = _public()
+        if "target_bounds" in options:
+            models = LinearRegression(), DummyRegressor()
+            labels = targets
+        else:
+            models = LogisticRegression(), DummyClassifier(strategy="uniform", random_state=0)
+        models = [model.fit(rows, labels) for model in models]
+        given = {"metric": metric, "groups": groups, "random_state": 0, "epsilon": 30.0, **options}
+        return dpsubspace.metrics.private_score_difference(*models, X, y, **given)
+
+    return call
+
+
 def _coefficients(X, y, groups, X_public):
     return dpsubspace.private_coefficients(
         X,
@@ -573,6 +589,10 @@ DOORS = {
     "private_score": Door(_score("accuracy", "roc_auc"), "classes"),
     "private_score, by": Door(_score("accuracy", by=True), "classes"),
     "private_score, numbers": Door(_score("r2"), "numbers"),
+    "private_score_difference": Door(_difference("balanced_accuracy"), "classes"),
+    "private_score_difference, numbers": Door(
+        _difference("mean_absolute_error", target_bounds=(0, 10)), "numbers"
+    ),
     "private_coefficients": Door(_coefficients, "numbers"),
     "private_coefficients, table": Door(_coefficients_of_table, table=True),
     "private_counts": Door(

@@ -403,6 +403,30 @@ FAMILIES = {
                 SCORES,
             ),
             Quantity(
+                "Differences of losses and errors of two models",
+                "_core.plans.score_difference.DifferencePlan._means",
+                (
+                    "_core.statistics.score_cells.difference_sums",
+                    "_core.statistics.score_cells.counted",
+                ),
+                ("private_score_difference", "errors"),
+                SCORES,
+            ),
+            Quantity(
+                "Rows that one of two models is right about",
+                "_core.plans.score_difference.DifferencePlan._outcomes",
+                ("_core.statistics.score_cells.counted",),
+                ("private_score_difference", "labels"),
+                SCORES,
+            ),
+            Quantity(
+                "Counts of labels and the scores of two models",
+                "_core.plans.score_difference.DifferencePlan._cells",
+                ("_core.statistics.score_cells.counted",),
+                ("private_score_difference", "areas"),
+                SCORES,
+            ),
+            Quantity(
                 "The map of a calibrated classifier",
                 "_core.plans.calibration.CalibrationPlan.run",
                 (
@@ -442,7 +466,13 @@ FAMILIES = {
             Quantity(
                 "The score of a trial of a search",
                 "_core.plans.search.TrialScorePlan.run",
-                ("_core.statistics.score_cells.score_total", "_core.release.releases.draw_trials"),
+                (
+                    "_core.statistics.score_cells.score_total",
+                    "_core.statistics.score_cells.count_sum",
+                    "_core.statistics.score_cells.share_sums",
+                    "_core.plans.search.TrialScorePlan",
+                    "_core.release.releases.draw_trials",
+                ),
                 None,
                 SEARCH,
             ),

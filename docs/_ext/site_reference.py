@@ -88,7 +88,9 @@ SUBJECTS = {
         "Private scores and curves of models.",
         [
             "private_score",
+            "private_score_difference",
             "PrivateScore",
+            "PrivateScoreDifference",
             "ScoreCells",
             "PrivacyUtilityDisplay",
             "PrivateRocCurveDisplay",

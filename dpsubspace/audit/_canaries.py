@@ -582,6 +582,7 @@ DESIGNS = {
     "private_projection_error": Canary(_of_errors, rows=_off_directions),
     "private_spread": Canary(_of_spread, rows=_one_heap),
     "private_score": Canary(_of_score, "classes"),
+    "private_score_difference": Canary(_of_score, "classes"),
     "private_coefficients": Canary(_of_coefficients),
     "private_counts": Canary(_of_counts),
     "private_summary": Canary(_of_summary),

@@ -218,7 +218,7 @@ def private_score(
     check_real("loss_bound", loss_bound, low=0.01, high=1000)
     classes = np.empty(0) if asked.regression else classes_of(model)
     asked = asked.about(classes, pos_label)
-    bounds = _bounds_for(asked, target_bounds)
+    bounds = bounds_for(asked, target_bounds)
     if is_collection(X):
         refuse_exact_scores(target, asked)
     says = Outputs(model, classes, bounds, float(loss_bound))
@@ -332,7 +332,7 @@ class _Scores:
 # Bounds of targets ----------------------------------------------------------------------------
 
 
-def _bounds_for(asked: ScoreRequest, bounds: Any) -> tuple[float, float]:
+def bounds_for(asked: ScoreRequest, bounds: Any) -> tuple[float, float]:
     if asked.regression:
         return _checked_bounds(bounds)
     if bounds is not None:

@@ -8,6 +8,7 @@ Where to check the privacy claim: ``fit`` runs
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +30,13 @@ from dpsubspace._core.fits.saved import FEATURES, Parameter
 from dpsubspace._core.ground.checks import check_bounds, check_choice, check_real, shown, unwrapped
 from dpsubspace._core.ground.compat import nameless
 from dpsubspace._core.ground.forms import LabelArray, Number, Sometimes
-from dpsubspace._core.plans.search import SearchPlan, TrialResult, scoring_of
+from dpsubspace._core.plans.search import SearchPlan, TrialResult, Tried
+from dpsubspace._core.plans.search_criteria import (
+    check_scoring,
+    criterion_of,
+    refuse_labels,
+    refuse_targets,
+)
 from dpsubspace._core.release.noise import as_noise
 from dpsubspace._core.rows.columns import as_column, read_labels
 from dpsubspace._core.rows.inputs import (
@@ -54,7 +61,9 @@ def _has(name: str) -> Callable[[Any], bool]:
     """Check that the best model, or the estimator before a fit, has a method of that name."""
 
     def check(search: PrivateSearch) -> bool:
-        getattr(getattr(search, "best_estimator_", search.estimator), name)  # or AttributeError
+        tried = search._tried if not hasattr(search, "best_estimator_") else {}
+        for model in tried.values() if tried else [search.best_estimator_]:
+            getattr(model, name)  # or AttributeError
         return True
 
     return check
@@ -73,17 +82,21 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     Parameters
     ----------
-    estimator : estimator or Pipeline
+    estimator : estimator or Pipeline, default=None
         What is fitted: an estimator of this package, or a Pipeline whose steps are private, work
         row by row or are frozen. It is cloned. Its own `epsilon` counts only for the ratio in
         which private steps of a Pipeline share what a trial costs, and its `random_state` is not
         used. Its `delta` and `neighboring_relation` are left at their defaults, or are those of
         the search.
-    candidates : dict or list of dict
+    candidates : dict or list of dict, default=None
         From names of parameters to lists of values, of which all combinations are candidates, or
         to distributions with a method ``rvs``, of which a public list is drawn before any data are
         seen. A list of dicts joins their candidates. Values may be estimators: steps of a Pipeline
         can be exchanged.
+    estimators : list of estimators, or of tuple (name, estimator), default=None
+        Different models, in the place of `estimator` and `candidates`: each is one candidate, as it
+        is. All of them are classifiers, or all are regressors. The name of a model is that of its
+        class in lower case, with a number where there are several.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.
@@ -98,18 +111,22 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     n_trials : float, default=10
         Mean of the number of trials of "random", at least 1. The number itself stays hidden. More
         trials find better candidates and cost little more noise. "all" has no use for it.
-    scoring : callable or None, default=None
-        What a row says of a model: ``scoring(model, X, y)`` returns one number in [0, 1] for each
-        row, larger for better ones, that depends on this row and the model alone. Other numbers
-        are cut to that range. None is whether the label is right, or for regressors 1 less the
-        absolute error in halves of the range of `target_bounds`, at least 0.
+    scoring : str, callable or None, default=None
+        What models are compared by. A name is a metric of :func:`private_score` that is a single
+        number, such as "roc_auc", "balanced_accuracy", "log_loss" or "r2"; of losses and errors
+        the smallest is best, and "neg_..." are their negatives. Errors of more than half the range
+        of `target_bounds` count as that. Metrics of one class are about the class 1. None is
+        "roc_auc" for two classes, "balanced_accuracy" for more, and for regressors 1 less the
+        absolute error in halves of the range of `target_bounds`, at least 0. In a function,
+        ``scoring(model, X, y)`` returns one number in [0, 1] for each row, larger for better ones,
+        that depends on this row and the model alone. Other numbers are cut to that range.
     validation_fraction : float or None, default=0.2
         Share of the records that are not trained on, but scored. None trains on all of them and
         scores on public rows, `X_public_val`.
     target_bounds : tuple (low, high) or None, default=None
         Public range of the targets, which scores of regressors need; two numbers, or two arrays of
         shape (n_targets,). It is not passed to candidates. Classifiers have no use for it, nor has
-        a `scoring` that is given.
+        a function as `scoring`.
     n_jobs : int or None, default=None
         Number of trials that run at once, by joblib; None is 1 unless a ``parallel_config`` says
         otherwise.
@@ -127,7 +144,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         Model of the best trial, fitted to the records that were not held out. Its own ``privacy_``
         is that of the search: no smaller cost is true of it.
     best_params_ : dict
-        Its candidate.
+        Its candidate; with `estimators` its name, as ``{"estimator": name}``.
     best_score_ : float
         Its score, with the noise that was paid for, or exact on public rows. It is the largest of
         several: too good on average.
@@ -149,11 +166,17 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
 
     Notes
     -----
-    A trial draws a candidate, fits it to the training records and releases its score, the sum of
-    one number in [0, 1] for each held-out record (L2 bound 1), with Gaussian noise of the mu of the
-    fit. Records are held out by their position and public coins, persons as a whole. A record is
-    in one of the two, so that a trial costs the larger of the two and not the sum: a Gaussian
-    mechanism of that mu.
+    A trial draws a candidate, fits it to the training records and releases sums over held-out
+    records, of which the score is made, with Gaussian noise of the mu of the fit: the sum of one
+    number in [0, 1] for each record (L2 bound 1) for "accuracy", losses, errors and functions;
+    counts of labels by whether they are predicted, or of pairs of true and predicted labels (L2
+    bound 1 for a null record, and sqrt(2) for one that is replaced); for "r2", the sums of three
+    such numbers, times roots of shares (1); and for areas, counts of scores on a public grid (15 %
+    of mu^2), and then of scores and labels between edges found by these (1 and sqrt(2), for more
+    classes sqrt(k) times that). What is divided by, such as the size of a class, is at least three
+    deviations of its noise. Records are held out by their position and public coins, persons as a
+    whole. A record is in one of the two, so that a trial costs the larger of the two and not the
+    sum: a Gaussian mechanism of that mu.
 
     "random": the event is ``RepeatAndSelectDpEvent`` over that Gaussian, with the mean `n_trials`
     and the shape 0 (Papernot, Steinke, 2022, Theorem 2): the number of trials has a logarithmic
@@ -220,9 +243,10 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     @explain_unknown_parameters
     def __init__(
         self,
-        estimator: Any,
-        candidates: Any,
+        estimator: Any = None,
+        candidates: Any = None,
         *,
+        estimators: Any = None,
         epsilon: float = 1.0,
         delta: float | str = "auto",
         method: str = "auto",
@@ -236,6 +260,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
     ):
         self.estimator = estimator
         self.candidates = candidates
+        self.estimators = estimators
         self.epsilon = epsilon
         self.delta = delta
         self.method = method
@@ -308,13 +333,17 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         X, y = _checked(self, X, y, groups)
         records = check_groups(groups, X)
         outputs, labels = self._outputs(y, records)
+        refuse_targets(plan.criterion, outputs if labels is None else 1)
         for name in ("public", "public_val"):
-            _refuse_private(self.estimator, X, y, name, {**train, **public})
+            _refuse_private(self._first, X, y, name, {**train, **public})
         data = plan.data(X, y, outputs, records, train)
         read = () if labels is None else (f"set of labels ({len(labels)})",)
         held_out = "public rows to score" if plan.fraction is None else "which records are scored"
-        assumed = (*read, f"{len(plan.params)} candidates", held_out)
-        plan = replace(plan, labels=None if labels is None else labels.tolist())
+        assumed = (*read, f"{len(plan.tried)} candidates", held_out)
+        criterion = plan.criterion.about(labels)
+        refuse_labels(criterion)
+        listed = None if labels is None else labels.tolist()
+        plan = replace(plan, labels=listed, criterion=criterion)
         return CheckedFit(plan, data, assumed, labels)
 
     def _store(self, found: TrialResult, about: np.ndarray | None) -> None:
@@ -323,12 +352,13 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 part._state(self.privacy_)
         if about is not None:
             self.classes_ = about
-        self.best_estimator_, self.best_params_, self.best_score_ = found
+        self.best_estimator_, self.best_params_, score = found
+        self.best_score_ = self._plan().criterion.told(score)
 
     def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
-        if not is_classifier(self.estimator):
-            return (y.shape[1] if is_regressor(self.estimator) and y.ndim == 2 else 1), None
-        last = predictor(self.estimator, fitted=False)
+        if not is_classifier(self._first):
+            return (y.shape[1] if is_regressor(self._first) and y.ndim == 2 else 1), None
+        last = predictor(self._first, fitted=False)
         labels = check_classes(y, getattr(last, "classes", None), grouped=records.grouped)[0]
         return (1 if len(labels) == 2 else len(labels)), labels
 
@@ -340,37 +370,58 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         check_real("n_trials", self.n_trials, low=1, high=1e4, include_low=True, include_high=True)
         if self.validation_fraction is not None:
             check_real("validation_fraction", self.validation_fraction, low=0, high=1)
-        if not (self.scoring is None or callable(self.scoring)):
-            raise ValueError(
-                "`scoring` must be None or a function (model, X, y) that returns a number in [0, 1]"
-                f" for each row, got {shown(self.scoring)}. Scorers of scikit-learn return one"
-                " number for all rows, which a single row can change a lot."
-            )
-        if self.scoring is None:
-            if is_regressor(self.estimator):
-                if self.target_bounds is None:
-                    raise ValueError(
-                        "`target_bounds` of the search must be given for a regressor, since errors"
-                        " are scored in parts of them: pass the range of the targets that the"
-                        " estimator has, such as PrivateSearch(..., target_bounds=(0, 100))."
-                    )
-                check_bounds("target_bounds", self.target_bounds)
-            elif not is_classifier(self.estimator):
+        candidates = self._candidates()
+        kinds = {"classifier": is_classifier, "regressor": is_regressor}
+        check_scoring(self.scoring, **{k: test(self._first) for k, test in kinds.items()})
+        if not callable(self.scoring) and is_regressor(self._first):
+            if self.target_bounds is None:
                 raise ValueError(
-                    "`scoring` must be given for an estimator that is neither a classifier nor a"
-                    " regressor."
+                    "`target_bounds` of the search must be given for a regressor, since errors"
+                    " are scored in parts of them: pass the range of the targets that the"
+                    " estimator has, such as PrivateSearch(..., target_bounds=(0, 100))."
                 )
+            check_bounds("target_bounds", self.target_bounds)
         as_noise(self.random_state if isinstance(self.random_state, int) else None)
         return SearchPlan(
             target,
-            self.estimator,
-            tuple(_listed(self.candidates, float(self.n_trials))),
+            candidates,
             self.method,
             float(self.n_trials),
             self.validation_fraction,
-            scoring_of(self.scoring, self.estimator, self.target_bounds),
+            criterion_of(self.scoring, self._first, self.target_bounds),
             self.n_jobs,
         )
+
+    def _candidates(self) -> tuple[Tried, ...]:
+        """Return what trials may fit; ValueError if it is given in no way or in two."""
+        if self.estimators is None:
+            if self.estimator is None:
+                raise ValueError(
+                    "`estimator` must be given, with its `candidates`, or `estimators`: a list of"
+                    " models to compare, such as PrivateSearch(estimators=[DPSGDFClassifier(),"
+                    " GEPClassifier()])."
+                )
+            listed = _listed(self.candidates, float(self.n_trials))
+            return tuple(Tried(self.estimator, params, params) for params in listed)
+        if self.estimator is not None or self.candidates is not None:
+            raise ValueError(
+                "`estimators` are compared as they are: leave `estimator` and `candidates` out. To"
+                " try parameters of several models, list each model with its parameters, or search"
+                " over the steps of a Pipeline by `candidates`."
+            )
+        _check_kinds(self._tried)
+        return tuple(Tried(each, {}, {"estimator": name}) for name, each in self._tried.items())
+
+    @property
+    def _tried(self) -> dict[str, Any]:
+        """Models to compare by their names, or the one whose parameters are searched."""
+        if self.estimators is None:
+            return {"": self.estimator}
+        return _named(self.estimators)
+
+    @property
+    def _first(self) -> Any:
+        return next(iter(self._tried.values()))
 
     # Methods of the best model ------------------------------------------------------------------
 
@@ -487,13 +538,54 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         return hasattr(self, "best_estimator_")
 
     def __sklearn_tags__(self) -> Tags:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags, inner = super().__sklearn_tags__(), get_tags(self._first)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
         tags.transformer_tags, tags.target_tags = inner.transformer_tags, inner.target_tags
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.non_deterministic = True
         return tags
+
+
+def _named(estimators: Any) -> dict[str, Any]:
+    """Return models by their names; ValueError unless it is a list of models, or of pairs."""
+    if not isinstance(estimators, (list, tuple)) or len(estimators) < 2:
+        raise ValueError(
+            "`estimators` must be a list of at least two models, or of pairs (name, model), got"
+            f" {shown(estimators)}. With one model, search over its parameters by `candidates`."
+        )
+    pairs = [each if isinstance(each, tuple) else (None, each) for each in estimators]
+    kinds = Counter(type(p[-1]).__name__.lower() for p in pairs if p and p[0] is None)
+    found, seen = {}, Counter()
+    for pair in pairs:
+        name, model = pair if len(pair) == 2 else (None, None)
+        if isinstance(model, type) or not hasattr(model, "fit"):
+            raise ValueError(
+                "`estimators` must hold models that are not fitted, or pairs (name, model), got"
+                f" {shown(pair if len(pair) != 2 else model)}."
+            )
+        if name is None:
+            kind = type(model).__name__.lower()
+            seen[kind] += 1
+            name = kind if kinds[kind] == 1 else f"{kind}-{seen[kind]}"
+        if not isinstance(name, str) or name in found:
+            raise ValueError(
+                f"`estimators` must have names that are strings, each once, got {shown(name)}."
+            )
+        found[name] = model
+    return found
+
+
+def _check_kinds(tried: Mapping[str, Any]) -> None:
+    """Raise ValueError unless all models are classifiers, or all are regressors, say."""
+    kinds = {name: (is_classifier(each), is_regressor(each)) for name, each in tried.items()}
+    tables = {_of_tables(each) for each in tried.values()}
+    if len({*kinds.values()}) > 1 or len(tables) > 1:
+        raise ValueError(
+            f"`estimators` {[*tried]} must be of one kind: all classifiers or all regressors, and"
+            " all for data frames that are encoded, or none. Others cannot be compared by one score"
+            " of the same rows."
+        )
 
 
 def _listed(candidates: Any, n_trials: float) -> Iterator[dict[str, Any]]:
@@ -530,11 +622,11 @@ def _checked(search: PrivateSearch, X: Any, y: Any, groups: Any) -> tuple[Any, n
     """
     X, y = unwrapped("X", X), unwrapped("y", y)
     check_order(X, y=y, groups=groups)
-    if not _of_tables(search.estimator):
-        check = check_rows_and_targets if is_regressor(search.estimator) else check_rows_and_labels
+    if not _of_tables(search._first):
+        check = check_rows_and_targets if is_regressor(search._first) else check_rows_and_labels
         rows, y = check(search, X, y)
         return (X if hasattr(X, "iloc") else rows), y
-    read = as_column if is_regressor(search.estimator) else read_labels
+    read = as_column if is_regressor(search._first) else read_labels
     y = checked_by(np.asarray, read(y))
     if not hasattr(X, "columns") or len(X) != len(y):
         raise ValueError(

@@ -3,23 +3,29 @@
 import itertools
 import math
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
-from cases import RECORDS, SCORED, PublicModel, scored
+from cases import COMPARED, RECORDS, PublicModel, scored
+from cases import SCORED as OF_ONE_MODEL
 from dp_accounting import LaplaceDpEvent
 from helpers import RARE, RELATIONS, blobs, groups_of, pairs_first
 from scipy import stats
 
-from dpsubspace import private_score
+from dpsubspace import PrivacyError, private_score
 from dpsubspace._core.accounting.budget import Target
 from dpsubspace._core.fits.outputs import shown_to
 from dpsubspace._core.release import mechanisms
 from dpsubspace._core.release.mechanisms import release_laplace
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records
-from dpsubspace._core.statistics.score_cells import bounded_sums, counted, grouped_sums
+from dpsubspace._core.statistics.score_cells import (
+    bounded_sums,
+    counted,
+    difference_sums,
+    grouped_sums,
+)
 from dpsubspace.audit import audit_epsilon
 
 pytestmark = [
@@ -29,6 +35,7 @@ pytestmark = [
     # So few rows are mostly noise, as the warning rightly says.
     pytest.mark.filterwarnings("ignore:.* will be mostly noise:dpsubspace.PrivacyWarning"),
 ]
+SCORED = OF_ONE_MODEL | {f"difference, {name}": each for name, each in COMPARED.items()}
 ENDS = {"zero_out": "norm_bound", "replace_one": "replace_bound"}
 
 
@@ -73,9 +80,10 @@ def test_one_record_moves_every_release_within_its_bound(
         other, others = other[7:], groups[7:]
     target = Target(9.0, "auto", relation)  # with less, a class in a group is hidden by noise
     options = SCORED[setting]
-    with laplace_releases(monkeypatch) as here:
+    # Of a person with a third of the rows, noise may hide how large errors are.
+    with suppress(PrivacyError), laplace_releases(monkeypatch) as here:
         scored(X, target, 0, groups=groups, **options)
-    with laplace_releases(monkeypatch, here) as there:
+    with suppress(PrivacyError), laplace_releases(monkeypatch, here) as there:
         scored(other, target, 0, groups=groups_of(present, others), **options)
     assert len(here) == len(there) > 0
     for (one, _, _), (two, _, _) in zip(here, there, strict=True):
@@ -106,6 +114,40 @@ def test_the_bounds_of_groups_are_tight():
     assert np.abs(sums[0].value - sums[1].value).sum() == 2.0 <= sums[0].replace_bound < 2 + 1e-9
     assert np.abs(sums[0].value - nothing.value).sum() == 1.0 <= sums[0].norm_bound < 1 + 1e-9
     np.testing.assert_array_equal(sums[0].value, [[[0.75, 0.0], [0.0, 0.25]], np.zeros((2, 2))])
+
+
+def test_the_bounds_of_differences_are_tight():
+    """One row that a model is right about, of which the other is right, and one that is null."""
+    shares = np.array([0.75, 0.15, 0.1])
+    here, null = Records.of_rows(1), Records.of_rows(1, np.zeros(1, bool))
+    rows = np.array([[1.0, 1.0, 1.0]]), np.array([[-1.0, 0.0, 0.0]])
+    sums = [difference_sums(row, shares, here) for row in rows]
+    nothing = difference_sums(rows[0], shares, null)
+    assert np.abs(sums[0].value - nothing.value).sum() == 1.0 <= sums[0].norm_bound < 1 + 1e-9
+    assert np.abs(sums[0].value - sums[1].value).sum() == pytest.approx(1.75, rel=1e-12)
+    assert 1.75 <= sums[0].replace_bound < 1.75 + 1e-9
+
+
+@pytest.mark.parametrize("wild", [-3.0, 7.0, math.nan, math.inf, -math.inf])
+def test_a_difference_of_a_row_is_from_minus_1_to_1(wild):
+    rows = np.array([[wild, wild]])
+    first, second = difference_sums(rows, np.ones(2), Records.of_rows(1)).value
+    assert -1 <= first <= 1 and 0 <= second <= 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_differences_of_persons_are_within_the_bounds(rng, relation):
+    """All people of one to four rows of differences of -1, 0, 1/3 and 1, against each other."""
+    shares, found = np.array([0.8, 0.2]), []
+    for _ in range(200):
+        moved = rng.choice([-1.0, 0.0, 1 / 3, 1.0], size=rng.integers(1, 5))
+        person = Records.of_groups(np.zeros(len(moved), dtype=int), 1)
+        found.append(difference_sums(np.column_stack([moved, moved**2]), shares, person))
+    others = [each.value for each in found] if relation == "replace_one" else [np.zeros(2)]
+    for one in found:
+        assert max(np.abs(one.value - other).sum() for other in others) <= getattr(
+            one, ENDS[relation]
+        )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -150,7 +192,7 @@ def test_sums_are_taken_without_rounding(rng):
 def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation):
     """Each release once, with Laplace noise of the bound over its epsilon."""
     with laplace_releases(monkeypatch) as seen:
-        found = scored(blobs(n=300)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
+        found = scored(blobs(n=600)[0], Target(5.0, 0.0, relation), 0, **SCORED[setting])
     guarantee = found.privacy_
     event = guarantee.event
     events = event.events if hasattr(event, "events") else [event]
@@ -165,9 +207,9 @@ def test_what_is_released_is_what_the_event_says(monkeypatch, setting, relation)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_noise_of_counts_has_the_scale_that_is_said(monkeypatch, relation):
     """Of every release of a score, of all kinds of scores."""
-    X, noise = blobs(n=300)[0], []
+    X, noise = blobs(n=600)[0], []
     for setting, seed in itertools.product(SCORED.values(), range(3)):
-        with laplace_releases(monkeypatch) as seen:
+        with suppress(PrivacyError), laplace_releases(monkeypatch) as seen:
             scored(X, Target(2.0, 0.0, relation), seed, **setting)
         for total, out, epsilon in seen:
             scale = getattr(total, ENDS[relation]) / epsilon

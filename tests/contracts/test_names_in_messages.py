@@ -21,7 +21,11 @@ from dpsubspace import (
 from dpsubspace._core.rows.inputs import renamed
 from dpsubspace._names import PLACES, imported
 from dpsubspace.audit import audit_estimator
-from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
+from dpsubspace.metrics import (
+    PrivateCalibrationDisplay,
+    PrivateRocCurveDisplay,
+    private_score_difference,
+)
 from dpsubspace.public_data import (
     gradient_subspace_distance,
     optimal_transport_distance,
@@ -40,6 +44,7 @@ SETS = {"X_private": A, "X_public": A + 1}
 
 CALLS = {
     "private_score": (private_score, {"X": A, "y": Y}),
+    "private_score_difference": (private_score_difference, {"X": A, "y": Y}),
     "private_mean": (private_mean, {"X": A, "data_norm": 2.0}),
     "private_quantile": (private_quantile, {"X": A, "bounds": (0, 1)}),
     "private_covariance": (private_covariance, {"X": A, "data_norm": 2.0}),
@@ -112,6 +117,7 @@ def test_messages_name_the_parameters_of_the_function(name, bad):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = {**given, **({"model": MODEL.fit(A, Y)} if "model" in names else {})}
+        given |= {"other": given["model"]} if "other" in names else {}
         if "Display" in name:
             given["estimator"] = MODEL.fit(A, Y)
         for parameter in {*given} & {*ROWS}:

@@ -20,6 +20,7 @@ from dpsubspace.linear_model import (
     PersonalizedLinearRegression,
     PersonalizedLogisticRegression,
 )
+from dpsubspace.metrics import private_score_difference
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor, TorchFeatures
 from dpsubspace.public_data import (
     GSDScorer,
@@ -54,6 +55,16 @@ def held_out(Estimator, model, y, ask):
     return release
 
 
+def compared(model, other, y):
+    """A difference of scores, and what it costs."""
+
+    def release(options):
+        s = private_score_difference(model, other, X, y, **{"random_state": 0, **options})
+        return of_privacy(s.privacy_), repr((s.metric, s.value, s.low, s.high, s.pos_label, s.n))
+
+    return release
+
+
 def scored(model, y):
     """Scores, and what they cost."""
 
@@ -68,6 +79,7 @@ def scored(model, y):
 
 
 BINARY = LogisticRegression().fit(X[::7] + 0.5, Y[::7])
+OTHER_BINARY = LogisticRegression(C=1e-3).fit(X[::5] - 0.5, Y[::5])
 OF_THREE = LogisticRegression().fit(X[::7] + 0.5, THREE[::7])
 REGRESSOR = LinearRegression().fit(X[::7] + 0.5, TARGETS[::7] + X[::7, 2])
 PURE = BUDGET | {"delta": 1e-3, "epsilon": 9.0}
@@ -281,6 +293,22 @@ WALKS = [
         {"errors": {"metric": "mean_absolute_error", "target_bounds": (-9, 9)}},
         {"errors": OTHER_METRICS},
         cheap=("errors",),
+    ),
+    Walk(
+        private_score_difference,
+        compared(BINARY, OTHER_BINARY, Y),
+        PURE
+        | {"pos_label": 0, "level": 0.8, "loss_bound": 2.0, "target_bounds": (-1, 1)}
+        | {"groups": WHOSE, "metric": "recall"},
+        {
+            "plain": {},
+            "log loss": {"metric": "log_loss"},
+            "area": {"metric": "roc_auc"},
+            "without privacy": {"metric": "recall", "random_state": 1} | WITHOUT,
+        },
+        {mode: OTHER_METRICS for mode in ("plain", "area")}
+        | {"without privacy": PUBLIC_NOISE | OTHER_METRICS},
+        cheap=("plain", "log loss", "without privacy"),
     ),
     Walk(
         select_public,

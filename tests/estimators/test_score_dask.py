@@ -18,7 +18,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from dpsubspace import DPSGDClassifier, PrivacyLedger, private_score, tabular_pipeline
 from dpsubspace._core.release.mechanisms import release_laplace
 from dpsubspace._core.rows.records import NullRecords
-from dpsubspace.metrics import PrivateCalibrationDisplay, PrivateRocCurveDisplay
+from dpsubspace.metrics import (
+    PrivateCalibrationDisplay,
+    PrivateRocCurveDisplay,
+    private_score_difference,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpsubspace.PrivacyWarning")
 
@@ -396,3 +400,34 @@ def test_sums_without_noise_are_exact(monkeypatch):
     with cluster_here(monkeypatch):
         found = private_score(Exact(2), blocks(X), blocks(Y2), epsilon=math.inf)
     assert float(found) == (Exact(2).predict(X) == Y2).mean()
+
+
+class Other(Exact):
+    """A model to compare with, of which the first column says nothing."""
+
+    def predict_proba(self, X):
+        return super().predict_proba(np.asarray(X, dtype=float)[:, [1, 0, 2]])
+
+
+DIFFERENCES = {
+    "accuracy": (Exact(2), Other(2), Y2, {}),
+    "f1": (Exact(2), Other(2), Y2, {}),
+    "roc_auc": (Exact(2), Other(2), Y2, {}),
+    "log_loss": (Exact(3), Other(3), Y3, {}),
+    "r2": (Guess(), Decides(), T, {"target_bounds": (-4, 4)}),
+}
+
+
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("metric", DIFFERENCES)
+def test_a_difference_is_that_of_rows_in_memory(monkeypatch, metric, persons):
+    *models, y, options = DIFFERENCES[metric]
+    options = SEEDED | {"metric": metric, "epsilon": 5.0} | options
+    people = np.arange(N) // 2
+    groups = {"groups": people} if persons else {}
+    here = private_score_difference(*models, X, y, **options, **groups)
+    groups = {"groups": blocks(people)} if persons else {}
+    with cluster_here(monkeypatch):
+        there = private_score_difference(*models, blocks(X), blocks(y), **options, **groups)
+    assert here.privacy_.event == there.privacy_.event
+    assert (here.value, here.low, here.high) == (there.value, there.low, there.high)

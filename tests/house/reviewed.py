@@ -479,6 +479,7 @@ FITS = {
     "DPCalibratedClassifier": of_case("DPCalibratedClassifier", "plain"),
     "DPConformalClassifier": of_case("DPConformalClassifier", "plain"),
     "private_score": of_case("private_score", "plain"),
+    "private_score_difference": of_case("private_score_difference", "plain"),
     "private_mean": of_case("private_mean", "plain"),
     "private_quantile": of_case("private_quantile", "plain"),
     "PrivateSearch": (search, 60),

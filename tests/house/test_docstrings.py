@@ -73,6 +73,8 @@ DIFFERENT = {
     "groups": "persons, or parts of the parameters of a module",
     "level": "shares of values to leave out, or the quantiles to find",
     "module": "one that is trained, or a public map of rows",
+    "metric": "one, or a list, of which some are curves",
+    "pos_label": "curves are about a class as well",
     "by": "groups of scores, or a column of a table",
     "schema": "of a table to encode, of one with the target, or of one that is described",
     "target": "its range in a table to encode, or which column it is",

@@ -57,6 +57,7 @@ from dpsubspace.linear_model import (
     PersonalizedLogisticRegression,
     PublicSubspaceLinearRegression,
 )
+from dpsubspace.metrics import private_score_difference
 from dpsubspace.neural_network import DPModuleClassifier, DPModuleRegressor
 from dpsubspace.public_data import GSDScorer, private_projection_error
 from dpsubspace.statistics import _functions as functions
@@ -109,6 +110,7 @@ TARGETS = {"data_norm": 9.0, "target_bounds": (-1, 2)}
 NOISY = X + np.random.default_rng(5).normal(size=X.shape)
 # A canary has the last label: where that is predicted, its hit is seen.
 LAST = FrozenEstimator(DummyClassifier(strategy="constant", constant=3).fit(X, LABELS))
+FIRST = FrozenEstimator(DummyClassifier(strategy="constant", constant=0).fit(X, LABELS))
 HELD_OUT = FrozenEstimator(LogisticRegression(solver="newton-cg").fit(NOISY, LABELS))
 STRONG = 1.2  # what is shown of a claim of 1 where there is a hundredth of the noise
 
@@ -260,6 +262,14 @@ AUDITS = {
     "private_spread": {"plain": Audit(private_spread)},
     "private_score": {
         "plain": Audit(private_score, LABELS, {"model": LAST}),
+    },
+    "private_score_difference": {
+        "plain": Audit(private_score_difference, LABELS, {"model": LAST, "other": FIRST}),
+        "labels": Audit(
+            private_score_difference,
+            LABELS,
+            {"model": LAST, "other": FIRST, "metric": "log_loss"},
+        ),
     },
     "private_coefficients": {
         "plain": Audit(private_coefficients, given={"schema": COLUMNS, "target": "4"}),

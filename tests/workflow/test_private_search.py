@@ -17,6 +17,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, make_scorer
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -27,6 +28,7 @@ from dpsubspace import (
     DPLinearRegression,
     DPSGDClassifier,
     DPSGDFClassifier,
+    DPSGDRegressor,
     GEPClassifier,
     PrivacyError,
     PrivacyLedger,
@@ -45,10 +47,11 @@ from dpsubspace._core.accounting.events import gaussian, mechanisms_of, private_
 from dpsubspace._core.fits.composites import private_parts
 from dpsubspace._core.plans import search as plans
 from dpsubspace._core.plans.search_budget import REFUSED
+from dpsubspace._core.plans.search_criteria import Criterion, criteria, criterion_of
 from dpsubspace._core.release.noise import SecureNoise, SeededNoise
 from dpsubspace._core.release.releases import draw_trials
 from dpsubspace._core.rows.records import Records, check_groups
-from dpsubspace._core.statistics.score_cells import score_total
+from dpsubspace._core.statistics.score_cells import count_sum, score_total, share_sums
 from dpsubspace.exceptions import PrivacyBudgetError
 from dpsubspace.linear_model import PersonalizedLinearRegression
 from dpsubspace.model_selection import _search as module
@@ -248,12 +251,92 @@ def test_a_record_is_in_the_fits_or_in_the_scores_and_moves_them_within_their_bo
         sums, moves = replay(monkeypatch, model, (X, Y), (other, labels), present)
         bounds = [s.norm_bound if relation == "zero_out" else s.replace_bound for s in sums]
         assert (moves <= np.array(bounds) * (1 + 1e-9)).all()
-        scores = np.array([s.value.shape == (1,) for s in sums])
+        scores = np.array([s.value.shape == (6,) for s in sums])  # right and wrong by class
         assert scores.sum() >= 2
         if record in trained:  # a score is the model, postprocessed, on rows that are the same
             assert not moves[scores].any() and moves[~scores].any()
         else:
             assert not moves[~scores].any()
+
+
+def held_out_and_trained(n):
+    held_out = np.random.default_rng(0).permutation(n)[: n // 5]
+    return held_out[0], np.setdiff1d(np.arange(n), held_out)[0]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("scoring", criteria(regression=False) + criteria(regression=True))
+def test_every_criterion_moves_within_its_bounds(monkeypatch, scoring, relation):
+    """Of a record that is scored; one of the fits moves no score, as these are given again."""
+    numbers = scoring in criteria(regression=True)
+    labels = np.clip(X[:, 0], -3, 3) if numbers else Y % 2
+    estimator, options = FAST, {}
+    if numbers:
+        estimator, options = DPSGDRegressor(n_iter=3), {"target_bounds": (-3, 3)}
+    model = search(estimator, FEW, scoring=scoring, neighboring_relation=relation, **options)
+    seen, run = [], plans.TrialScorePlan.run
+
+    def spy(self, ready, records, releases):
+        before = len(kept[-1])
+        found = run(self, ready, records, releases)
+        seen.append(slice(before, len(kept[-1])))
+        return found
+
+    kept = []
+    monkeypatch.setattr(plans.TrialScorePlan, "run", spy)
+    for record in held_out_and_trained(400):
+        other, aims, present = X.copy(), labels.copy(), None
+        if relation == "zero_out":
+            present = np.arange(400) != record
+        else:
+            other[record] = -30 * X[record]
+            aims[record] = -labels[record] if numbers else 1 - labels[record]
+        seen.clear()
+        with releases(monkeypatch) as first:
+            kept.append(first)
+            model.fit(X, labels)
+        with releases(monkeypatch, outputs=first) as second:
+            kept.append(second)
+            clone(model).fit(other, aims, groups=groups_of(present))
+        scored = np.zeros(len(first), bool)
+        for place in seen[:2]:
+            scored[place] = True
+        assert scored.sum() == 2 * len(criterion_of(scoring, estimator, (-3, 3)).shares)
+        for is_score, (one, *_), (two, *_) in zip(scored, first, second, strict=True):
+            moved = np.linalg.norm(np.asarray(one.value) - np.asarray(two.value))
+            bound = one.norm_bound if relation == "zero_out" else one.replace_bound
+            assert moved <= bound * (1 + 1e-9)
+            assert is_score == (record == held_out_and_trained(400)[0]) or not moved
+
+
+@pytest.mark.parametrize("scoring", [None, "accuracy", "roc_auc", "log_loss", "f1"])
+def test_a_search_costs_the_same_by_any_criterion(scoring):
+    event = search(scoring=lambda model, rows, labels: labels == 0).privacy_event(400)
+    model = search(scoring=scoring).fit(X, Y % 2)
+    assert model.privacy_.event == event == search(scoring=scoring).privacy_event(400)
+
+
+@pytest.mark.parametrize("sums", [count_sum, share_sums])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_sums_of_criteria_have_their_bounds(rng, sums, relation):
+    """All persons of one to four rows, against each other and against nobody."""
+    shares, found = np.array([0.7, 0.2, 0.1]), []
+    for _ in range(150):
+        rows = rng.choice([0.0, 1 / 3, 1.0], size=(rng.integers(1, 5), 3))
+        person = Records.of_groups(np.zeros(len(rows), dtype=int), 1)
+        if sums is share_sums:
+            found.append(share_sums(rows, shares, person))
+        else:
+            found.append(count_sum((3 * rows[:, :2]).astype(int), 4, person))
+    nothing = [np.zeros_like(found[0].value)]
+    for one in found:
+        there = [each.value for each in found] if relation == "replace_one" else nothing
+        bound = one.replace_bound if relation == "replace_one" else one.norm_bound
+        assert max(np.linalg.norm(one.value - other) for other in there) <= bound
+    ends = count_sum(np.zeros((1, 2), int), 4, Records.of_rows(1))
+    other = count_sum(np.ones((1, 2), int), 4, Records.of_rows(1))
+    assert np.linalg.norm(ends.value) == pytest.approx(ends.norm_bound)
+    assert np.linalg.norm(ends.value - other.value) == pytest.approx(ends.replace_bound)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -287,8 +370,10 @@ def test_a_row_that_cannot_be_scored_changes_no_other_score():
     for extreme in (0.0, 1e4):
         other[7, 0] = extreme
         rows = plans.TrialRows({}, other, Y, check_groups(None, other), "row")
-        says = plans.RowScorer(LogisticRegression().fit(X, Y), scoring, DELTA, by_row=True)
-        values.append(rows.said(says))
+        says = plans.RowScorer(
+            LogisticRegression().fit(X, Y), Criterion(scoring), DELTA, by_row=True
+        )
+        values.append(rows.said(says, says.criterion))
     assert np.flatnonzero(values[0] != values[1]).tolist() in ([7], [])
     assert values[1][7] == 0 and values[1].mean() > 0.3
 
@@ -301,7 +386,7 @@ def test_other_scores_are_rounded_as_if_no_row_had_failed():
             raise ValueError
         return 1 / (2 + len(labels) + np.arange(len(labels)))
 
-    says, sums = plans.RowScorer(None, rounded, DELTA, by_row=True), []
+    says, sums = plans.RowScorer(None, Criterion(rounded), DELTA, by_row=True), []
     for failing in ([], [0], [40], [79], range(80)):
         rows = X[:80].copy()
         rows[failing, 0] = 1e4
@@ -543,7 +628,8 @@ def test_public_rows_to_score_on_are_free_and_exact():
     model = search(validation_fraction=None)
     public = X[:100] + 0.01
     model.fit(X, Y, X_public_val=(public,), y_public_val=(Y[:100].copy(),))
-    assert model.best_score_ == model.score(public, Y[:100])
+    found = balanced_accuracy_score(Y[:100], model.predict(public))
+    assert model.best_score_ == pytest.approx(found)
     assert "public rows to score" in model.privacy_.public
     assert model.privacy_event(400) == search().privacy_event(400)
 
@@ -598,7 +684,7 @@ def test_regressors_are_scored_by_absolute_errors():
         X, targets
     )
     assert 0.5 < model.best_score_ < 1.1 and is_regressor(model)
-    scored = plans.scoring_of(None, DPLinearRegression(), (-6.0, 6.0))
+    scored = criterion_of(None, DPLinearRegression(), (-6.0, 6.0)).scoring
 
     class Fixed:
         def predict(self, rows):
@@ -606,6 +692,40 @@ def test_regressors_are_scored_by_absolute_errors():
 
     found = scored(Fixed(), np.array([0.0, 3.0, 99.0, 0.0]), np.array([0.0, 0.0, 6.0, -6.0]))
     assert found.tolist() == [1.0, 0.5, 1.0, 0.0]
+
+
+THREE = [("poor", DPSGDClassifier(n_iter=1, clip_norm=1e-6)), FAST, DPSGDFClassifier(n_iter=3)]
+
+
+def test_different_models_are_compared_in_one_search():
+    """The first hardly learns, so that it is right by chance; scores have noise of .015."""
+    model = search(None, None, estimators=THREE, epsilon=8.0)
+    event = model.privacy_event(400)
+    assert event == search(candidates={"alpha": [1, 2, 3]}, epsilon=8.0).privacy_event(400)
+    model.fit(X, Y)
+    assert model.privacy_.event == event and model.privacy_.epsilon == 8.0
+    assert model.best_params_["estimator"] in ("dpsgdclassifier", "dpsgdfclassifier")
+    assert type(model.best_estimator_).__name__.lower() == model.best_params_["estimator"]
+    assert model.best_estimator_.privacy_ == model.privacy_ and is_classifier(model)
+    assert model.predict(X).shape == (400,) and hasattr(model, "predict_proba")
+    two = search(None, None, estimators=[FAST, BATCHES], method="all").fit(X, Y)
+    assert two.best_params_["estimator"] in ("dpsgdclassifier-1", "dpsgdclassifier-2")
+
+
+def test_models_that_are_compared_are_cloned_and_kept():
+    model = search(None, None, estimators=THREE)
+    fitted = clone(model).fit(X, Y)
+    assert not any(hasattr(each, "coef_") for each in (THREE[0][1], *THREE[1:]))
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+    hinge = search(None, None, estimators=[FAST, DPSGDClassifier(loss="hinge")])
+    assert not hasattr(hinge, "predict_proba") and hasattr(hinge, "decision_function")
+
+
+def test_a_ledger_is_charged_once_for_all_models():
+    ledger = PrivacyLedger(epsilon=10, delta=DELTA, allow_seeded=True)
+    ledger.fit(search(None, None, estimators=THREE, epsilon=1.0), X, Y)
+    assert len(ledger.entries) == 1 and ledger.epsilon() == pytest.approx(1.0)
 
 
 def test_distributions_are_a_public_list_of_draws():
@@ -635,7 +755,8 @@ def test_without_privacy():
     model = search(epsilon=math.inf).fit(X, Y)
     assert model.privacy_.epsilon == math.inf
     held_out = np.sort(np.random.default_rng(0).permutation(400)[:80])
-    assert model.best_score_ == pytest.approx(model.score(X[held_out], Y[held_out]), abs=1e-6)
+    found = balanced_accuracy_score(Y[held_out], model.predict(X[held_out]))
+    assert model.best_score_ == pytest.approx(found, abs=1e-6)
 
 
 def test_a_class_that_training_rows_lack_is_kept():
@@ -674,6 +795,7 @@ def test_without_a_model_the_budget_is_gone_and_no_row_is_told(monkeypatch):
 
 
 BATCHES = DPSGDClassifier(n_iter=3, batch_size=50)
+ALONE = {"estimator": None, "candidates": None}
 SCALED = Pipeline([("scale", BoundedScaler()), ("model", FAST)])
 LEARNS = Pipeline([("scale", StandardScaler()), ("model", FAST)])
 EXACT = DPPCA(mechanism="bingham", n_components=1, centered=False, data_norm=1.0)
@@ -702,7 +824,18 @@ ERRORS = [
         "single persons",
     ),
     ({"estimator": DPLinearRegression(), "candidates": {}}, "`target_bounds` of the search"),
-    ({"scoring": "accuracy"}, "Scorers of scikit-learn return one number"),
+    ({"estimator": None}, "`estimator` must be given, with its `candidates`, or `estimators`"),
+    ({"estimators": [FAST, SCALED]}, "leave `estimator` and `candidates` out"),
+    (ALONE | {"estimators": [FAST]}, "a list of at least two models"),
+    (ALONE | {"estimators": [FAST, DPSGDClassifier]}, "models that are not fitted"),
+    (ALONE | {"estimators": [("a", FAST), ("a", SCALED)]}, "each once, got 'a'"),
+    (ALONE | {"estimators": [FAST, DPSGDRegressor()]}, "must be of one kind"),
+    (ALONE | {"estimators": [FAST, LogisticRegression()]}, "cannot say what its fit will spend"),
+    ({"scoring": "acuracy"}, "Scorers of scikit-learn return one number"),
+    ({"scoring": "roc_curve"}, "`scoring` must be None, a name"),
+    ({"scoring": "r2"}, "Metrics for a classifier are"),
+    ({"scoring": "f1"}, "is for two classes, and there are 3: use scoring='f1_macro'"),
+    ({"scoring": make_scorer(accuracy_score)}, "Scorers of scikit-learn return one number"),
     ({"estimator": EXACT, "candidates": {"n_components": [1, 2]}}, "`scoring` must be given"),
     ({"method": "grid"}, "`method` must be one of"),
     ({"n_trials": 0}, "`n_trials` must be a number in"),

@@ -112,8 +112,8 @@ _BY_ENTRY = {
 _PLACES = {
     "steps": (),
     "transformer_list": (),
-    "estimators": ("estimators_",),
     "estimator": ("best_estimator_", "estimator_", "estimators_", "calibrated_classifiers_"),
+    "estimators": ("best_estimator_", "estimators_"),
     "regressor": ("regressor_",),
     "transformer": ("transformer_",),
     "final_estimator": ("final_estimator_",),
@@ -207,6 +207,8 @@ def predictor(model: Any, *, fitted: bool = True) -> Any:
     if not (searches or descends(model, "BaseSearchCV") or type(model) is FrozenEstimator):
         return model
     chosen = getattr(model, "best_estimator_", None) if fitted else None
+    if chosen is None and searches:
+        return predictor(model._first, fitted=fitted)
     return predictor(model.estimator if chosen is None else chosen, fitted=fitted)
 
 

@@ -165,7 +165,7 @@ class PrivateScore(PrivateResult):
         return "\n".join(filter(None, [self._lines, footnote(self.privacy_)]))
 
     def _repr_html_(self) -> str:
-        return _as_paragraph(str(self))
+        return as_paragraph(str(self))
 
     @property
     def _lines(self) -> str:
@@ -214,10 +214,10 @@ class PrivateScores(dict[str, PrivateScore], PrivateResult):
         return "\n".join([*(score._lines for score in self.values()), footnote(self.privacy_)])
 
     def _repr_html_(self) -> str:
-        return _as_paragraph(str(self))
+        return as_paragraph(str(self))
 
 
-def _as_paragraph(text: str) -> str:
+def as_paragraph(text: str) -> str:
     return f"<p>{html.escape(text).replace(chr(10), '<br>')}</p>"
 
 

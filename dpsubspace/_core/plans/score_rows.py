@@ -221,22 +221,28 @@ def refuse_exact_scores(target: Target, asked: ScoreRequest) -> None:
 
 
 _OF_DATASETS = (
-    "private_score takes no dataset of PyArrow. Where its rows fit into memory, pass them as a"
-    " table: table = X.to_table(), then private_score(model, table.drop_columns(['y']),"
+    "{name} takes no dataset of PyArrow. Where its rows fit into memory, pass them as a"
+    " table: table = X.to_table(), then {name}({models}, table.drop_columns(['y']),"
     " table['y'].to_numpy(), ...), with the name of your own column. Otherwise pass"
     " dask.dataframe.read_parquet(folder, dtype_backend='pyarrow') and a column of it."
 )
 
 
-def scored_rows(
-    says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
-) -> ScoredRows | ScoredParts:
+def refuse_rows(function: str, X: Any, y: Any) -> None:
+    """Raise ValueError if there are no rows, or if they are a dataset."""
     for name, given in (("X", X), ("y", y)):
         if given is None:
             raise ValueError(
-                f"private_score needs rows with labels or targets: requires {name} to be passed."
+                f"{function} needs rows with labels or targets: requires {name} to be passed."
             )
     if is_dataset(X):
-        raise ValueError(_OF_DATASETS)
+        models = "model" if function == "private_score" else "model, other"
+        raise ValueError(_OF_DATASETS.format(name=function, models=models))
+
+
+def scored_rows(
+    says: Outputs, asked: ScoreRequest, by: Any, X: Any, y: Any, groups: Any
+) -> ScoredRows | ScoredParts:
+    refuse_rows("private_score", X, y)
     kind = ScoredParts if is_collection(X) else ScoredRows
     return kind.checked(says, asked, by, X, y, groups)

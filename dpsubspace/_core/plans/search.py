@@ -5,7 +5,8 @@ itself: each trial fits a candidate and releases a score (:class:`TrialScorePlan
 account of its own, and all of them have been paid for as one search. What they may cost together,
 and why a trial costs the larger of its two parts, stands in ``_core/plans/search_budget.py``, where
 ``SearchTerms.budget`` makes the event. Noise of scores is added in ``_core/release/mechanisms.py``.
-How far a record moves a score is bounded by ``score_total`` in ``_core/statistics/score_cells.py``.
+How far a record moves a score is bounded in ``_core/statistics/score_cells.py``, by the functions
+that ``_core/plans/search_criteria.py`` names.
 The number of trials is drawn, and hidden, by ``draw_trials`` in ``_core/release/releases.py``.
 """
 
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from joblib import effective_n_jobs
 from sklearn import get_config
-from sklearn.base import clone, is_regressor
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import Parallel, delayed
@@ -33,41 +34,14 @@ from dpsubspace._core.fits.composites import opened, predictor, private_parts
 from dpsubspace._core.fits.estimator import FunctionPlan, Plan, run_privately
 from dpsubspace._core.fits.outputs import by_record, taken
 from dpsubspace._core.plans.search_budget import Candidate, SearchTerms
+from dpsubspace._core.plans.search_criteria import Criterion, OfAreas
 from dpsubspace._core.release.noise import NoiseSource
 from dpsubspace._core.release.releases import Releases, draw_trials
 from dpsubspace._core.rows.public import Data
 from dpsubspace._core.rows.records import Records, groups_of_rows
-from dpsubspace._core.statistics.score_cells import score_total
 from dpsubspace.exceptions import PrivacyError
 
 # Rows and scores --------------------------------------------------------------------------------
-
-
-def scoring_of(scoring: Any, estimator: Any, target_bounds: Any) -> Callable[..., Any]:
-    if callable(scoring):
-        return scoring
-    if not is_regressor(estimator):
-        return _right
-    return _Close(*(np.asarray(end, dtype=np.float64) for end in target_bounds))
-
-
-def _right(model: Any, X: Any, y: Any) -> np.ndarray:
-    return np.asarray(model.predict(X)) == np.asarray(y)
-
-
-@dataclass(frozen=True)
-class _Close:
-    """Closeness of each prediction to its target, in halves of the range of the targets."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def __call__(self, model: Any, X: Any, y: Any) -> np.ndarray:
-        found, y = (np.clip(each, self.low, self.high) for each in (model.predict(X), y))
-        off = np.minimum(
-            1.0, np.abs(found - np.reshape(y, found.shape)) * 2 / (self.high - self.low)
-        )
-        return 1.0 - (off if off.ndim == 1 else off.mean(axis=1))
 
 
 @dataclass(frozen=True)
@@ -75,16 +49,16 @@ class RowScorer:
     """Scores that a scoring gives a model on some rows: nothing that it does is released."""
 
     model: Any
-    scoring: Callable[..., Any]
+    criterion: Criterion
     delta: float
     by_row: bool  # Whether each row is a record
 
     def __call__(self, X: Any, y: Any) -> np.ndarray:
-        """Return one number for each row, which is 0 where the row cannot be scored."""
+        """Return what each row says, which is the worst where the row cannot be scored."""
         found = self._values(X, y)
         if found is None and self.by_row:
             found = self._of_those_that_can(X, y)
-        return np.zeros(len(y)) if found is None else found
+        return self.criterion.worst(y) if found is None else found
 
     def _of_those_that_can(self, X: Any, y: np.ndarray) -> np.ndarray:
         """Scores where some rows raise an error, which must not change the scores of other rows.
@@ -96,18 +70,19 @@ class RowScorer:
         each = [self._values(taken(X, np.array([i])), y[[i]]) for i in range(len(y))]
         fine = np.array([one is not None for one in each])
         shown = np.where(fine, np.arange(len(y)), np.argmax(fine))
-        found = self._values(taken(X, shown), y[shown])
+        found, worst = self._values(taken(X, shown), y[shown]), self.criterion.worst(y)
         if found is None:  # the scoring compares rows, and has no scores of all together
-            found = np.array([0.0 if one is None else one[0] for one in each])
-        return np.where(fine, found, 0.0)
+            rows = zip(each, worst, strict=True)
+            found = np.array([least if one is None else one[0] for one, least in rows])
+        return np.where(fine.reshape(-1, *[1] * (found.ndim - 1)), found, worst)
 
     def _values(self, X: Any, y: np.ndarray) -> np.ndarray | None:
         try:
             with inside_ledger(self.delta, _refused):
-                found = np.asarray(self.scoring(self.model, X, y), dtype=np.float64)
+                found = self.criterion.says(self.model, X, y)
         except Exception:
             return None
-        return found if found.shape == (len(y),) else None
+        return found if found.shape == self.criterion.worst(y).shape else None
 
 
 def _refused(guarantee: Any) -> None:
@@ -127,10 +102,10 @@ class TrialRows:
     records: Records | None
     unit: str  # Name of a record
 
-    def said(self, says: RowScorer | None) -> np.ndarray:
-        """Return the score of each row to score; 0 if `says` is None."""
+    def said(self, says: RowScorer | None, criterion: Criterion) -> np.ndarray:
+        """Return what each row to score says; the worst if `says` is None."""
         if says is None:
-            return np.zeros(len(self.y))
+            return criterion.worst(self.y)
         records = Records.of_rows(len(self.y)) if self.records is None else self.records
         return by_record(self.X, records, lambda X, some: {"": says(X, self.y[some])})[""]
 
@@ -140,17 +115,30 @@ class TrialRows:
 
 @dataclass(frozen=True)
 class TrialScorePlan(FunctionPlan):
-    """The score of one trial on private rows: the mean of one number in [0, 1] for each record."""
+    """The score of one trial on private rows, of sums over records.
+
+    A criterion that needs two releases has them share mu^2: one Gaussian mechanism after another
+    is together one of the mu whose square is the sum of theirs, also where the second depends on
+    what the first released (Dong, Roth, Su, 2022, Corollary 3.3). That is what the trial has paid.
+    """
 
     name: ClassVar[str] = "PrivateSearch"
 
     paid: Budget  # Budget that the search has paid for the score
+    criterion: Criterion
 
     def budget(self, n_samples: int) -> Budget:
         return self.paid
 
-    def run(self, ready: np.ndarray, records: Records, releases: Releases) -> float:
-        return float(releases.gaussian("score", score_total(ready, records))[0]) / records.n
+    def run(self, ready: Any, records: Records, releases: Releases) -> float:
+        (values, y), criterion, edges = ready, self.criterion, None
+        if isinstance(criterion, OfAreas):
+            fine = criterion.fine(values, records)
+            counts = releases.gaussian("edges", fine)
+            edges = criterion.edges(counts, records.n, releases.noise_of("edges", fine))
+        total = criterion.total(values, y, records, edges)
+        released, noise = releases.gaussian("score", total), releases.noise_of("score", total)
+        return criterion.score(np.asarray(released), records.n, noise, edges)
 
 
 def given_to(model: Any, train: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +175,7 @@ class Trial:
     noise: NoiseSource  # Noise of the score
     delta: float  # Value of ``delta="auto"``
 
-    def run(self, rows: TrialRows, scoring: Callable[..., Any]) -> tuple[float, Any]:
+    def run(self, rows: TrialRows, criterion: Criterion) -> tuple[float, Any]:
         """Fit, and return the score, with noise if the score is private, and the model or None.
 
         Warnings, errors or printed text of a trial might reveal how many trials there were, so none
@@ -206,15 +194,16 @@ class Trial:
             model, says, records = self._fitted(rows), None, rows.records
             if model is not None:
                 by_row = records is not None and not records.grouped
-                says = RowScorer(model, scoring, self.delta, by_row)
-            values = rows.said(says)
+                says = RowScorer(model, criterion, self.delta, by_row)
+            values = rows.said(says, criterion)
             if records is None:
-                return float(np.nan_to_num(np.clip(values, 0.0, 1.0)).mean()), model
+                return criterion.exact(values, rows.y), model
             assert self.score is not None
             kind = (self.score.target.neighboring_relation, records.unit)
             with already_paid(self.delta, [self.score.event], kind):
-                plan, width = TrialScorePlan(self.score), rows.X.shape[1]
-                return run_privately(plan, values, records, width, self.noise)[0], model
+                plan, width = TrialScorePlan(self.score, criterion), rows.X.shape[1]
+                said = (values, rows.y)
+                return run_privately(plan, said, records, width, self.noise)[0], model
 
     @property
     def _private(self) -> bool:
@@ -252,17 +241,24 @@ class TrialResult(NamedTuple):
     score: float
 
 
+class Tried(NamedTuple):
+    """A model with parameters that trials may fit, and what is told of it if it is the best."""
+
+    estimator: Any
+    params: Mapping[str, Any]
+    told: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class SearchPlan(Plan):
     """Trials of candidates, of which only the best is revealed."""
 
     target: Target
-    estimator: Any
-    params: Sequence[Mapping[str, Any]]  # Parameters of each candidate
+    tried: Sequence[Tried]
     method: str
     n_trials: float
     fraction: float | None  # Share of records to score; None to score on public rows
-    scoring: Callable[..., Any]
+    criterion: Criterion
     n_jobs: int | None
     public_val: tuple[Any, Any] = (None, None)  # Public rows and targets to score on
     labels: list[Any] | None = None  # Labels, one of which training rows may lack
@@ -273,7 +269,8 @@ class SearchPlan(Plan):
     ) -> SearchData:
         """Rows as trials get them; ValueError if candidates do not accept what is passed."""
         trial_rows = self.rows(X, y, records, train)
-        given_to(self.estimator, trial_rows.train)
+        for estimator in {id(each.estimator): each.estimator for each in self.tried}.values():
+            given_to(estimator, trial_rows.train)
         return SearchData(X, y, n_outputs, records, trial_rows=trial_rows)
 
     def rows(self, X: Any, y: np.ndarray, records: Records, train: Mapping[str, Any]) -> TrialRows:
@@ -325,7 +322,10 @@ class SearchPlan(Plan):
         n = sizes.n_samples
         of_fits = vars(replace(sizes, n_samples=None if n is None else n - self._held_out(n)))
         of_fits = {name: size for name, size in of_fits.items() if name != "persons"}
-        candidates = [Candidate.of(self.estimator, p, self.target, of_fits) for p in self.params]
+        candidates = [
+            replace(Candidate.of(model, params, self.target, of_fits), params=told)
+            for model, params, told in self.tried
+        ]
         for candidate in candidates if self.labels is not None else ():
             last = predictor(candidate.estimator, fitted=False)
             last.set_params(**({"classes": self.labels} if hasattr(last, "classes") else {}))
@@ -366,7 +366,11 @@ class SearchPlan(Plan):
         drawn: Iterable[int] = range(len(candidates))
         if not self.shared.all:
             drawn = draw_trials(releases.noise_within("trials"), self.n_trials, len(candidates))
-        score = None if self.fraction is None else self.shared.score_budget(self.target)
+        score = (
+            None
+            if self.fraction is None
+            else self.shared.score_budget(self.target, self.criterion.shares)
+        )
         for i, chosen in enumerate(drawn):
             of_fit, of_score = (releases.noise_within(f"{name} {i}") for name in ("fit", "score"))
             seed = None if of_fit.secure else int(of_fit.public().integers(2**31))
@@ -377,9 +381,9 @@ class SearchPlan(Plan):
         """Yield results of trials; run one after another, their models are never all in memory."""
         n_jobs: Any = self.n_jobs
         if effective_n_jobs(n_jobs) == 1:
-            found: Iterable[Any] = (trial.run(rows, self.scoring) for trial in trials)
+            found: Iterable[Any] = (trial.run(rows, self.criterion) for trial in trials)
         else:  # nothing is printed, whatever a configuration asks for: it would count the trials
             parallel: Any = Parallel(n_jobs=n_jobs, verbose=0)
-            found = parallel(delayed(trial.run)(rows, self.scoring) for trial in trials)
+            found = parallel(delayed(trial.run)(rows, self.criterion) for trial in trials)
         for trial, (score, model) in zip(trials, found, strict=True):
             yield TrialResult(model, trial.candidate.params, score)

@@ -79,7 +79,7 @@ _QUIET = {"verbose": False, "n_jobs": 1}
 class Candidate:
     """Fit that trials may run: a model with the parameters of one candidate, and a budget."""
 
-    params: Mapping[str, Any]  # Parameters that define the candidate
+    params: Mapping[str, Any]  # Parameters that define the candidate, or its name
     estimator: Any  # Estimator with these parameters, not fitted
     sizes: Mapping[str, Any]  # Public sizes of the rows that it will be fitted to
 
@@ -193,13 +193,15 @@ class SearchBudget:
     multiplier: float  # Noise multiplier of a score on private records
     candidates: Sequence[Candidate]  # With budgets set
 
-    def score_budget(self, target: Target) -> Budget:
+    def score_budget(self, target: Target, shares: Mapping[str, float]) -> Budget:
+        """Return the budget of a score whose releases have these shares of mu^2, 1 in all."""
         event = gaussian(self.multiplier) if target.private else non_private()
-        scales = {"score": self.multiplier}
-        return Budget(target, {"score": Part(1.0)}, scales, event, target.private)
+        scales = {name: self.multiplier / math.sqrt(share) for name, share in shares.items()}
+        parts = {name: Part(share) for name, share in shares.items()}
+        return Budget(target, parts, scales, event, target.private)
 
     def budget(self, target: Target) -> Budget:
-        return replace(self.score_budget(target), event=self.event)
+        return replace(self.score_budget(target, {"score": 1.0}), event=self.event)
 
 
 def _batches(candidate: Candidate) -> list[int]:

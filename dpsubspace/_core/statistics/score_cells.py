@@ -21,7 +21,7 @@ import numpy as np
 from dpsubspace._core.ground.arrays import EPS
 from dpsubspace._core.release.mechanisms import BoundedL1Sum, BoundedScores, BoundedSum, score_sum
 from dpsubspace._core.rows.records import Records, exact_steps
-from dpsubspace._core.rows.remote import sum_over_parts
+from dpsubspace._core.rows.remote import rowwise, sum_over_parts
 from dpsubspace._names import public
 
 # Roots and ranks --------------------------------------------------------------------------------
@@ -206,6 +206,33 @@ def _counted(cells: np.ndarray, n_cells: int, records: Records) -> np.ndarray:
     return np.concatenate(totals)
 
 
+def count_sum(cells: np.ndarray, n_cells: int, records: Records) -> BoundedSum:
+    """Count records as :func:`counted` does, with bounds in L2 norm.
+
+    Proof of the bounds: in each of k lists a record contributes a vector without negative entries
+    that add up to at most 1, so that its norm is at most 1, and two such vectors are at most
+    sqrt(2) apart, since their product is not negative. Squares of k lists add up to k times that.
+    """
+    k = 1 if cells.ndim == 1 else cells.shape[1]
+    total = counted(cells, n_cells, records).value
+    return BoundedSum(total, math.sqrt(k), math.sqrt(2 * k))
+
+
+def share_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedSum:
+    """Sums over records of several numbers in [0, 1] a row, each times the root of its share.
+
+    Numbers are read and rounded as :func:`bounded_sums` does. Shares (k,) add up to 1.
+
+    Proof of the bounds: each number of a record moves by at most 1 whether it becomes null or is
+    replaced, so that the square of the distance is at most the sum of shares. Products with roots
+    of shares are rounded, which the bound has.
+    """
+    steps = _steps(records.n)
+    whole = sum_over_parts(np.sum, _whole(_inside(values), records, steps), 0)
+    largest = _largest(shares, records.n)
+    return BoundedSum(whole / steps * np.sqrt(shares), largest, largest)
+
+
 def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedL1Sum:
     """Sums over records of several numbers in [0, 1] a row, each times its share.
 
@@ -222,6 +249,32 @@ def bounded_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> Bo
     whole = sum_over_parts(np.sum, _whole(_inside(values), records, steps), 0)
     largest = _largest(shares, records.n)
     return BoundedL1Sum(whole / steps * shares, largest, largest)
+
+
+def difference_sums(values: np.ndarray, shares: np.ndarray, records: Records) -> BoundedL1Sum:
+    """Sums of a difference of two numbers in [0, 1], and of numbers in [0, 1], each by its share.
+
+    Column 0 of `values` (n_rows, k) is the difference: what is outside of [-1, 1] counts as the
+    nearer end, and what is not a number as 0. The others are as :func:`bounded_sums` takes them.
+
+    Proof of the bounds: a null record takes away at most 1 of each number, in size, so that the
+    sums move by at most the shares together, in L1 norm. A record that is replaced moves the
+    difference by at most 2, from 1 to -1, and each other number by at most 1, since it is in
+    [0, 1] before and after: by the shares together and that of the difference once more. A record
+    of several rows contributes an average of their numbers, for which the same holds. Each row's
+    part is rounded towards 0 to a multiple of a power of 2, as in :func:`bounded_sums`, so that
+    none grows and no row moves how another is rounded.
+    """
+    steps = _steps(records.n)
+    whole = sum_over_parts(np.sum, _whole(rowwise(_signed, values), records, steps), 0)
+    largest = _largest(shares, records.n)
+    twice = _largest(np.append(shares, shares[0]), records.n)
+    return BoundedL1Sum(whole / steps * shares, largest, twice)
+
+
+def _signed(values: np.ndarray) -> np.ndarray:
+    first = np.nan_to_num(np.clip(values[:, :1], -1.0, 1.0))
+    return np.concatenate([first, _inside(values[:, 1:])], axis=1)
 
 
 def grouped_sums(
@@ -265,9 +318,9 @@ def _inside(values: np.ndarray) -> np.ndarray:
 
 
 def _whole(inside: np.ndarray, records: Records, steps: float) -> np.ndarray:
-    """Round the contributions of rows to whole steps."""
+    """Round the contributions of rows to whole steps, towards 0."""
     weights = records.weights_numpy
-    return np.floor((inside if weights is None else inside * weights[:, None]) * steps)
+    return np.trunc((inside if weights is None else inside * weights[:, None]) * steps)
 
 
 def _largest(shares: np.ndarray, n: int) -> float:
