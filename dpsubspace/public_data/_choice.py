@@ -205,7 +205,7 @@ def select_public(
 
     Columns in different units must be scaled first, private and public rows alike: otherwise the
     one with the largest numbers decides alone. What the methods found, and where they failed, is in
-    ``docs/choosing_public_data.md``.
+    ``benchmarks/pages/choosing_public_rows.md``.
 
     For a linear model the share of a gradient is ``|U x|^2 / |x|^2`` with U the leading directions
     of the unit rows of a set: weights, labels and loss have no part in it. The gradients of a

@@ -195,7 +195,7 @@ def gradient_subspace_distance(
     rows are not at 0: compare distances with that of held-out rows, and with their spread. The
     distance says which directions gradients have, and not whether public data help at
     all. It was wrong on MNIST for :class:`GEPClassifier`, and mostly right elsewhere:
-    ``docs/choosing_public_data.md`` has the accuracies.
+    ``benchmarks/pages/choosing_public_rows.md`` has the accuracies.
 
     References
     ----------
