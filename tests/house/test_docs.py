@@ -88,7 +88,6 @@ def check_datasets(page, printed, folder):
     assert len(stays) == 36_000 and len(np.concatenate(page["risks"])) == 36_000
     assert page["model"].score(stays, y) == pytest.approx(0.85, abs=0.03)
     assert page["length"].score(stays, days) == pytest.approx(0.60, abs=0.03)
-    assert 0.5 < page["regression"].score(X, days) < 0.65
     assert page["ledger"].epsilon() < 1.3
     risk = pd.read_parquet(folder / "with_risk")["risk"]
     assert np.allclose(np.sort(risk), np.sort(page["numeric"].predict_proba(X)[:, 1]))
