@@ -8,7 +8,8 @@ from a logistic regression, whose weights ``known_weights`` gives: these are the
 error. "medical" has columns as a ward records them, of which a category has 2 % of rows;
 "correlated" has eight columns, neighbours of which have a correlation of 0.8, and two rare marks.
 "1 %" to "50 %" have age, sex and an outcome of that many, and "two by two" a mark alone, with which
-the risk is 10 % instead of 1 %.
+the risk is 10 % instead of 1 %. In "halves" it is 50 % instead of 2 %, so that one half of the rows
+has nearly all events; "places" has one column of forty categories, whose shares fall as 1 / rank.
 """
 
 import math
@@ -144,15 +145,19 @@ _MEDICAL |= {"ward[burns]": 1.2}
 _CORRELATED = {"Intercept": -1.0, "x0": 0.5, "x1": -0.3, "x2": 0.4, "x5": 0.3, "x6": -0.5}
 _CORRELATED |= {"x7": 0.2, "few[yes]": 0.8, "fewer[yes]": 1.5}
 _TWO_BY_TWO = {"Intercept": logit(0.01), "exposed[yes]": logit(0.1) - logit(0.01)}
+_HALVES = {"Intercept": logit(0.02), "exposed[yes]": logit(0.5) - logit(0.02)}
+_PLACES = dict(enumerate(np.random.default_rng(40).normal(scale=0.5, size=40)))
+_PLACES = {f"place[{i}]": effect - _PLACES[0] for i, effect in _PLACES.items() if i}
+_PLACES |= {"Intercept": -1.0}
 _AGED = {"age": 0.04, "sex[male]": 0.5}
 # Logarithms of rates for a year.
 _VISITS = {"age": 0.02, "bmi": 0.03, "sex[male]": 0.15, "diabetes[yes]": 0.5}
 _VISITS |= {"ward[surgery]": -0.3, "ward[cardiology]": 0.2, "ward[burns]": 0.7}
 
-KNOWN = ("medical", "correlated")
+KNOWN = ("medical", "correlated", "places")
 # Mean counts a year, and how much rates of rows with the same columns vary.
 COUNTED = {"visits": (0.5, 0.0), "many visits": (5.0, 0.0), "uneven visits": (5.0, 0.7)}
-PREVALENT = (*PREVALENCES, "two by two")
+PREVALENT = (*PREVALENCES, "two by two", "halves")
 
 
 def known_weights(kind):
@@ -161,13 +166,14 @@ def known_weights(kind):
         return _AGED | {"Intercept": _intercept(PREVALENCES[kind])}
     if kind in COUNTED:  # at 66 years, a bmi of 27, and other means
         return _VISITS | {"Intercept": math.log(COUNTED[kind][0]) - 66 * 0.02 - 27 * 0.03 - 0.17}
-    return {"medical": _MEDICAL, "correlated": _CORRELATED, "two by two": _TWO_BY_TWO}[kind]
+    known = {"medical": _MEDICAL, "correlated": _CORRELATED, "places": _PLACES}
+    return (known | {"two by two": _TWO_BY_TWO, "halves": _HALVES})[kind]
 
 
 def known_frame(kind, n, rng):
     """Rows whose outcome is drawn from a logistic or Poisson regression."""
-    makers = {"medical": _ward, "correlated": _chain, "two by two": _exposed}
-    makers |= dict.fromkeys(COUNTED, _ward)
+    makers = {"medical": _ward, "correlated": _chain, "places": _placed}
+    makers |= dict.fromkeys(COUNTED, _ward) | dict.fromkeys(("two by two", "halves"), _exposed)
     columns, schema = makers.get(kind, _aged)(n, rng)
     log_odds = sum(
         weight * _of_term(term, columns, n) for term, weight in known_weights(kind).items()
@@ -229,6 +235,11 @@ def _chain(n, rng):
 
 def _exposed(n, rng):
     return {"exposed": _marks(0.5, n, rng)}, {"exposed": NO_YES}
+
+
+def _placed(n, rng):
+    shares, places = 1 / np.arange(1, 41), [str(i) for i in range(40)]
+    return {"place": rng.choice(places, size=n, p=shares / shares.sum())}, {"place": places}
 
 
 def _aged(n, rng):

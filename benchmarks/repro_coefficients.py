@@ -16,7 +16,8 @@ do not point to; "sparse" has columns that are mostly at the end of their ranges
 written after the code was done.
 
 "known" and "prevalence" draw outcomes from a logistic regression whose weights are the truth: a
-table of a ward and one with correlated columns; outcomes of 1 to 50 %, and a table of two by two.
+table of a ward, one with correlated columns and one of many places; outcomes of 1 to 50 %, and two
+tables of two by two.
 "counts" draws counts of half a year to two years from a Poisson regression: a mean of 0.5 or 5 a
 year, and one of 5 with rates that vary by 70 % beside what columns say. "tests" has the size and
 the power of tests of 0, with correlated columns and with counts.
