@@ -25,7 +25,7 @@ in_parts = pytest.importorskip("in_parts")
 pytest.importorskip("polars")
 pytest.importorskip("torch")
 
-REFUSALS = {"fitted", "hidden", "ValueError", "TypeError"}
+REFUSALS = {"fitted", "hidden", "ValueError", "HiddenByNoise", "TypeError"}
 
 
 def _pairs(role):
