@@ -119,7 +119,6 @@ def check_personal_models(page, printed, folder):
     assert np.mean((y - page["shared"].predict(X)) ** 2) == pytest.approx(7.2, abs=0.15)
     assert np.mean((y - page["model"].predict(X, groups=names)) ** 2) == pytest.approx(1.5, abs=0.1)
     assert page["ledger"].epsilon() == pytest.approx(1.0, abs=1e-3)
-    assert min(page["scores"]) > 0.65
     assert 1 < page["intercept"] < 3
 
 
@@ -207,7 +206,6 @@ WARNS = {
     "docs/dask.md": "ignore:the ledger counts each fit:dpsubspace.PrivacyWarning",
     # Noise is not seeded: once in many runs it hides a class that is hardly ever predicted.
     "docs/one_budget.md": "ignore:f1_macro is NaN:dpsubspace.PrivacyWarning",
-    "docs/personal_models.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",
     "docs/several_rows.md": "ignore:.*is fitting copies:dpsubspace.PrivacyWarning",
 }
 
