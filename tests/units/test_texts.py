@@ -102,6 +102,17 @@ def test_halves_of_pairs_and_long_texts_are_texts():
     np.testing.assert_allclose(rows.power(2).sum(axis=1), [0, 1, 1, 0, 1], atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [object, pd.StringDtype("python")])
+def test_half_of_a_pair_changes_no_row_that_has_it_written_out(kind):
+    half, written = "\ud800 hello", repr("\ud800 hello")  # pandas hashes both alike
+    for values in ([half, written], [written, half]):
+        rows = read_table(of_pandas(values, kind), NOTE).texts[0].toarray()
+        alone = [
+            read_table(of_pandas([value], kind), NOTE).texts[0].toarray()[0] for value in values
+        ]
+        np.testing.assert_array_equal(rows, alone)
+
+
 def test_columns_without_any_text_are_empty_texts():
     for values, kind in (([None] * 3, object), ([np.nan] * 3, float), ([], "str")):
         (found,) = read_table(of_pandas(values, kind), NOTE, empty=True).texts

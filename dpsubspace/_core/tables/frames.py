@@ -197,9 +197,11 @@ def _of_pandas(series: Any, label: str) -> Numeric | Coded:
     if kind in "mM":
         raise refused(label, "durations" if kind == "m" else "dates or times")
     found = None
-    # For objects, pandas may confuse two equal values of different types if others lie between.
+    # For objects, pandas may confuse two equal values of different types if others lie between, and
+    # half of a pair of UTF-16 with the text that Python writes for it. Arrow confuses none.
+    of_arrow = hasattr(dtype, "pyarrow_dtype") or getattr(dtype, "storage", "") == "pyarrow"
     with suppress(TypeError, NotImplementedError, OverflowError):  # for values without a hash
-        found = series.factorize() if not isinstance(dtype, np.dtype) else None
+        found = series.factorize() if of_arrow else None
     if found is None:
         return _of_objects(series.to_numpy(dtype=object).tolist(), label)
     return _without_missing(found[0], found[1].tolist())
