@@ -72,11 +72,19 @@ def _opened_elsewhere(address: LedgerAddress) -> LedgerState:
     return LedgerState.opened(Journal(address.path))
 
 
-def payer_for(state: LedgerState, session: str, address: LedgerAddress, ledger: str = "") -> Payer:
-    """Return a payer that charges `state` for everything inside a block."""
+def payer_for(
+    state: LedgerState,
+    session: str,
+    address: LedgerAddress,
+    ledger: str = "",
+    paid: list[PrivacyGuarantee] | None = None,
+) -> Payer:
+    """Return a payer that charges `state` for everything inside a block, and notes it in `paid`."""
 
     def spend(guarantee: PrivacyGuarantee) -> Callable[[DpEvent], None] | None:
         entry = state.charge(guarantee, guarantee.of, session)
+        if paid is not None:
+            paid.append(guarantee)
         if entry is None:
             return None
 

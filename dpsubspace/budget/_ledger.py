@@ -238,6 +238,7 @@ class PrivacyLedger:
         # Tells this ledger from others of the process: one that is opened twice is the same.
         self._name = new_id() if state.journal is None else str(state.journal.path)
         self._entries_before = 0  # before the block
+        self._paid: list[PrivacyGuarantee] = []  # what the block has charged in this process
 
     # Terms ----------------------------------------------------------------------------------
 
@@ -653,15 +654,15 @@ class PrivacyLedger:
     def _note_after(self, traceback: TracebackType | None) -> str:
         """Say what is left of a block that an error ended, with files of its models by then.
 
-        Without a `path` the ledger is in memory alone, and so are its models.
+        Without a `path` the ledger is in memory alone, and so are its models. Those that were not
+        charged in this block, or whose seed would be in the file, are not saved.
         """
         files: dict[str, Path] = {}
         if self.path is not None and traceback is not None:
-            paid = [entry.event for entry in self.entries[self._entries_before :]]
+            paid = {id(each) for each in self._paid if each.secure}
             held = traceback.tb_frame.f_locals.items()
             models = {name: each for name, each in held if isinstance(each, SavedModel)}
-            costs = {name: getattr(each, "privacy_", None) for name, each in models.items()}
-            found = {name: models[name] for name, of in costs.items() if of and of.event in paid}
+            found = {k: v for k, v in models.items() if id(getattr(v, "privacy_", None)) in paid}
             files = save_models(found, self.path)
         saved = ", ".join(f"{name} in {str(file)!r}" for name, file in files.items())
         return _SAVED.format(models=saved) if saved else _KEPT
@@ -675,7 +676,8 @@ class PrivacyLedger:
             state.write({"type": "open", "session": session})
         assert state.journal is not None
         address = LedgerAddress(str(state.journal.path), session, lasting=self._lasts)
-        payer = payer_for(state, session, address, self._name)
+        self._paid = []
+        payer = payer_for(state, session, address, self._name, self._paid)
         self._entries_before = len(state.entries)
         open_to_all(session, payer)
         return payer

@@ -342,6 +342,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
         assumed = (*read, f"{len(plan.tried)} candidates", held_out)
         criterion = plan.criterion.about(labels)
         refuse_labels(criterion)
+        _refuse_other_labels(plan.public_val[1], labels)
         listed = None if labels is None else labels.tolist()
         plan = replace(plan, labels=listed, criterion=criterion)
         return CheckedFit(plan, data, assumed, labels)
@@ -650,6 +651,20 @@ def _refuse_private(
     refuse_shared(y, named_sets(f"y_{name}", public[f"y_{name}"]), "y")
     found = _compared(estimator, {"X": X, **sets})
     refuse_private_rows(found.pop("X", None), found)
+
+
+def _refuse_other_labels(y_public_val: Any, labels: np.ndarray | None) -> None:
+    """Raise ValueError if public rows to score have labels that no candidate can predict."""
+    if y_public_val is None or labels is None:
+        return
+    y = y_public_val[0] if isinstance(y_public_val, tuple) else y_public_val
+    others = sorted({*np.ravel(np.asarray(y)).tolist()} - {*labels.tolist()}, key=str)
+    if others:
+        raise ValueError(
+            f"`y_public_val` has the labels {shown(others)}, which are none of those of the search,"
+            f" {shown(labels.tolist())}: leave out these rows, or pass `classes` to the estimator."
+            " Nothing was released or charged."
+        )
 
 
 def _compared(estimator: Any, sets: Mapping[str, Any]) -> dict[str, Any]:

@@ -588,6 +588,7 @@ WALKS = [
             "random": SEARCHED,
         },
         cheap=("plain",),
+        elsewhere=("estimator", "estimators"),  # test_private_search.py
     ),
     *(
         Walk(

@@ -192,19 +192,25 @@ def test_a_mistake_of_the_user_after_a_fit_says_how_to_keep_it():
 def test_models_of_a_block_that_an_error_ended_are_saved_beside_the_ledger(tmp_path):
     path = tmp_path / "ledger.json"
     (tmp_path / "ledger.model.json").write_text("of an earlier run")
-    before = DPSGDClassifier(epsilon=1.0).fit(STAYS[["age"]].to_numpy(), ILL)
+    X = STAYS[["age"]].to_numpy()
+    before = DPSGDClassifier(epsilon=0.5).fit(X.copy(), ILL)
+    seeded = DPSGDClassifier(epsilon=0.5, random_state=7).fit(X.copy(), ILL)
     ledger = PrivacyLedger(epsilon=2.0, delta=1e-5, path=path)
     with pytest.raises(NameError) as caught, ledger:
         model = tabular_pipeline("classification", SCHEMA, epsilon=0.5).fit(STAYS.copy(), ILL)
         nothing = tabular_pipeline("classification", SCHEMA, epsilon=0.5)
+        plain = DPSGDClassifier(epsilon=0.5, delta=1e-5).fit(X, ILL)
         print(modle)  # noqa: F821
     found = load(tmp_path / "ledger.model1.json")
     assert (found.predict(STAYS) == model.predict(STAYS)).all()
     assert "ledger.model1.json" in caught.value.__notes__[0]
-    # Models of before the block, and what is not fitted, are not of it.
+    assert (load(tmp_path / "ledger.plain.json").coef_ == plain.coef_).all()
+    # Models of before the block, of which one has the same event, and what is not fitted, are not.
     names = {file.name for file in tmp_path.iterdir()} - {"ledger.json.lock"}
-    assert names == {"ledger.json", "ledger.model.json", "ledger.model1.json"}
-    assert before.privacy_.epsilon == 1.0 and not hasattr(nothing, "privacy_")
+    models = {"ledger.model.json", "ledger.model1.json", "ledger.plain.json"}
+    assert names == {"ledger.json", *models}
+    assert before.privacy_.event == seeded.privacy_.event == plain.privacy_.event
+    assert not hasattr(nothing, "privacy_")
     assert (tmp_path / "ledger.model.json").read_text() == "of an earlier run"
 
 

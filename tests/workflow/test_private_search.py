@@ -898,3 +898,13 @@ def test_what_holds_for_all_of_a_search_is_given_to_the_search(name, own):
     ):
         PrivateSearch(model, grid).privacy_event(500, 5, 1)
     PrivateSearch(model, grid, **{name: own}).privacy_event(500, 5, 1)
+
+
+def test_public_rows_to_score_have_labels_that_candidates_can_predict():
+    X, y = blobs(n=200)
+    labels = y[:50].copy()
+    labels[:5] = 7
+    search = PrivateSearch(DPSGDClassifier(n_iter=2), {"alpha": [0.0]}, validation_fraction=None)
+    with pytest.raises(ValueError, match=r"`y_public_val` has the labels \[7\]"):
+        search.fit(X, y, X_public_val=X[:50] + 0.5, y_public_val=labels)
+    assert not hasattr(search, "privacy_")
