@@ -144,7 +144,7 @@ def private_score_difference(
         there are no "precision_macro", "f1_macro" and "roc_auc_ovr".
     pos_label : int, float, bool or str, default=None
         Which of two classes "precision", "recall", "f1" and "specificity" are about, as
-        :func:`private_score` takes it.
+        :func:`private_score` takes it. "roc_auc" is the same for both.
     epsilon : float, default=1.0
         Privacy budget for everything that is released, from 1e-4 to 1e6. Smaller is more private
         and less accurate. ``float("inf")`` is not private: no noise is added.

@@ -366,6 +366,7 @@ def test_what_can_be_set_is_used_or_said_to_be_unused(walk, mode):
 HELD = "it holds what it is given"
 SCIKIT_LEARN = "scikit-learn's own, which its tests and those of estimators hold"
 HOLDERS = ("AuditResult", "PrivacyGuarantee", "PrivacyReport", "PrivateScore")
+HOLDERS += ("PrivateScoreDifference",)
 HOLDERS += ("PrivateCoefficients", "PrivateCounts", "PrivateSummary")
 SUMMARISED = "which number is asked for: test_table_counts.py asks for all"
 REASONS = {

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
@@ -41,7 +42,7 @@ from dpsubspace._core.release.releases import Releases
 from dpsubspace._names import PLACES, imported
 from dpsubspace.budget import _fit_charge as fit_charges
 from dpsubspace.calibration import DPCalibratedClassifier, DPConformalClassifier
-from dpsubspace.metrics import PrivateRocCurveDisplay
+from dpsubspace.metrics import PrivateRocCurveDisplay, private_score_difference
 from dpsubspace.public_data import private_projection_error
 from dpsubspace.statistics import private_covariance, private_quantile, private_spread
 
@@ -55,10 +56,14 @@ X = _rng.uniform(0, 1, size=(800, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "c": np.array(["x", "y"])[Y]})
 KINDS = {"a": Range(0, 1), "b": Range(0, 1), "c": Categories(["x", "y"])}
+OTHER = LogisticRegression().fit(-X, Y)
 PUBLIC = {"one": X[:50] + 1, "two": X[50:100] + 1}
 
 FUNCTIONS = {
     "private_score": lambda model, **more: private_score(model, X, Y, **more),
+    "private_score_difference": lambda model, **more: private_score_difference(
+        model, OTHER, X, Y, **more
+    ),
     "private_mean": lambda model, **more: private_mean(X, data_norm=2.0, **more),
     "private_quantile": lambda model, **more: private_quantile(X, bounds=(0, 1), **more),
     "private_covariance": lambda model, **more: private_covariance(X, data_norm=2.0, **more),
