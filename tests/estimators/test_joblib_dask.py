@@ -269,7 +269,8 @@ def test_a_trial_of_a_search_is_not_repeated(processes, tmp_path):
         pytest.raises(PrivacyError, match=AGAIN),
     ):
         search.fit(*table())
-    assert len(book) == 1
+    # Dask may run tasks of an earlier test again, whose worker dies here: they are charged as well.
+    assert [each.estimator for each in book.entries].count("PrivateSearch") == 1
 
 
 def score_and_die(flag, model, X, y):
