@@ -201,6 +201,10 @@ def test_a_score_of_a_dataset_says_how_to_read_it(tmp_path):
 # Models that are not fitted -----------------------------------------------------------------------
 
 
+# What older versions of scikit-learn say of any Pipeline, before code of ours runs.
+OF_PIPELINES = "Pipeline is not fitted yet."
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc", "mean_absolute_error"])
 @pytest.mark.parametrize("of_table", [False, True])
 def test_a_score_of_a_model_that_is_not_fitted(ledger, metric, of_table):
@@ -214,7 +218,7 @@ def test_a_score_of_a_model_that_is_not_fitted(ledger, metric, of_table):
         lambda: private_score(model, STAYS, y, metric=metric, epsilon=1.0, **bounds),
         NotFittedError,
     )
-    assert type(model).__name__ in said
+    assert type(model).__name__ in said or said == OF_PIPELINES
 
 
 def test_a_score_of_a_class(ledger):
@@ -233,9 +237,8 @@ def test_a_score_of_a_class(ledger):
     ],
 )
 def test_uses_of_a_table_that_is_not_fitted(use):
-    assert "TabularPipeline" in refused(
-        lambda: use(tabular_pipeline("classification", SCHEMA)), NotFittedError
-    )
+    said = refused(lambda: use(tabular_pipeline("classification", SCHEMA)), NotFittedError)
+    assert "TabularPipeline" in said or said == OF_PIPELINES
 
 
 # Order --------------------------------------------------------------------------------------------
