@@ -353,8 +353,7 @@ class PrivateSearch(MetaEstimatorMixin, PrivateEstimator):
                 part._state(self.privacy_)
         if about is not None:
             self.classes_ = about
-        self.best_estimator_, self.best_params_, score = found
-        self.best_score_ = self._plan().criterion.told(score)
+        self.best_estimator_, self.best_params_, self.best_score_ = found
 
     def _outputs(self, y: np.ndarray, records: Records) -> tuple[int, np.ndarray | None]:
         if not is_classifier(self._first):

@@ -134,13 +134,12 @@ def first_page(account: Account, said: dict[str, str], date: str) -> list[Sectio
 
 
 def annexes(account: Account) -> list[Section]:
-    found = [
+    return [
         Section("How noise protects", [*_about_noise(account)]),
         Section("Whom does it protect, and against what?", [*_protected(account)]),
         Section("What can an attacker learn?", [*_attack(account)]),
         Section("What the guarantee assumes", [*_rests_on(account)]),
     ]
-    return [section for section in found if section.blocks]
 
 
 def _summary(account: Account, said: dict[str, str], date: str) -> Iterator[Any]:

@@ -358,7 +358,7 @@ class SearchPlan(Plan):
                 " because it might reveal something about rows: fit the candidates to public or"
                 " made-up rows to see it."
             )
-        return best
+        return best._replace(score=self.criterion.told(best.score))
 
     def _trials(self, releases: Releases, delta: float) -> list[Trial]:
         """Return all trials: each candidate once, or a number of trials that must stay hidden."""

@@ -36,7 +36,7 @@ from dpsubspace._core.statistics.score_cells import (
     share_sums,
     spread_of_scores,
 )
-from dpsubspace._core.statistics.score_metrics import CLEAR, METRICS
+from dpsubspace._core.statistics.score_metrics import CLEAR, METRICS, matrix_of_recalls
 
 # Largest log loss of a row: larger ones count as this.
 _LOSS_BOUND = 5.0
@@ -169,8 +169,7 @@ class OfRecalls(OfLabels):
         least = CLEAR * noise * math.sqrt(2)
         missing = np.maximum(least - counts.sum(axis=1, keepdims=True), 0.0)
         right, wrong = (counts + missing * [1 / len(counts), 1 - 1 / len(counts)]).T
-        # Wrong labels count as the next class, which these metrics do not ask for.
-        matrix = np.diag(right) + np.roll(np.diag(wrong), 1, axis=1)
+        matrix = matrix_of_recalls(right, wrong)
         matrix = matrix[::-1, ::-1] if self.request.flipped else matrix
         if self.plain not in ("balanced_accuracy", "recall_macro"):
             formula = METRICS[self.plain].formula

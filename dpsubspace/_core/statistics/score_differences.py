@@ -21,6 +21,7 @@ from dpsubspace._core.statistics.score_metrics import (
     Formula,
     Value,
     clear_of_noise,
+    matrix_of_recalls,
 )
 
 _DRAWS = 2000
@@ -133,20 +134,10 @@ OUTCOMES = 4
 
 
 def matrices(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confusion matrices (..., c, c) of both models, of counts (..., c, 4) by class and outcome.
-
-    Wrong labels count as the next class. With two classes that is what they are; with more, it
-    holds for metrics that ask only whether a label is right.
-    """
+    """Confusion matrices (..., c, c) of both models, of counts (..., c, 4) by class and outcome."""
     both, first, second, none = np.moveaxis(counts, -1, 0)
-    found = []
-    for hits, misses in ((both + first, second + none), (both + second, first + none)):
-        matrix = np.zeros((*hits.shape, hits.shape[-1]))
-        each = np.arange(hits.shape[-1])
-        matrix[..., each, each] = hits
-        matrix[..., each, (each + 1) % len(each)] = misses
-        found.append(matrix)
-    return found[0], found[1]
+    of_first = matrix_of_recalls(both + first, second + none)
+    return of_first, matrix_of_recalls(both + second, first + none)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,18 @@ def _f1s(m: np.ndarray) -> np.ndarray:
     return _ratio(2 * np.diagonal(m, axis1=-2, axis2=-1), m.sum(axis=-1) + m.sum(axis=-2))
 
 
+def matrix_of_recalls(right: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Return a confusion matrix (..., c, c) of rows by class (..., c) whose label is right or not.
+
+    Wrong labels count as the next class. With two classes that is what they are; with more, it
+    holds for metrics that ask only whether a label is right.
+    """
+    matrix, each = np.zeros((*right.shape, right.shape[-1])), np.arange(right.shape[-1])
+    matrix[..., each, each] = right
+    matrix[..., each, (each + 1) % len(each)] = wrong
+    return matrix
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """The data and the formula of a metric. All facts about a metric are in its row of METRICS."""
