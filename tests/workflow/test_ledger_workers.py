@@ -95,6 +95,7 @@ FITS = {
 }
 ALL = FUNCTIONS | FITS
 CHARGED_AS = {"PrivateRocCurveDisplay.from_estimator": "private_score"}
+OF_MODELS = ("private_score", "private_score_difference", *CHARGED_AS)
 
 
 def release(names, model=None):
@@ -163,7 +164,7 @@ MARKED = [pytest.param(kind, marks=[pytest.mark.cluster] * (kind == "dask")) for
 def test_what_runs_in_a_worker_is_charged_or_says_that_it_is_not(kind, tmp_path):
     """By the models that a worker is given, also what is made there; by nothing else."""
     model, alone = fitted(), kind in ("loky", "spawn", "dask")
-    names = [name for name in FUNCTIONS if name not in ("private_score", *CHARGED_AS)]
+    names = [name for name in FUNCTIONS if name not in OF_MODELS]
     with WORKERS[kind]() as run:
         with PrivacyLedger(100.0, 1e-6) as book:
             assert run(names) == (names if alone else [])
